@@ -1,0 +1,62 @@
+"""adjoint: which states of a chain of steps to keep, and which steps to redo, to run the chain backwards.
+
+The package is about integers alone: it knows no array library and imports the standard library only.
+A schedule gives actions; whoever owns the steps carries them out. `replay` does so on integers and checks them.
+
+Conventions, everywhere: step i maps state i to state i + 1; ranges are half-open; a slot holds one state; a number of
+slots counts every one of them, that of state 0 included; the working state needs no slot; evaluations count the taped
+steps of the turns as well.
+"""
+
+from adjoint.actions import Action, Advance, Discard, Restore, Store, Turn
+from adjoint.binomial import (
+    advances,
+    beta,
+    beta_table,
+    fewest_stores,
+    first_offset,
+    first_offset_range,
+    repetition,
+)
+from adjoint.errors import AdjointError, InvariantError, ScheduleError
+from adjoint.offline import Binomial, Periodic, StoreAll
+from adjoint.online import Online, Plan, StoreTable, plan, store_table
+from adjoint.replay import Counts, replay
+from adjoint.schedule import Cost, Schedule
+
+__all__ = [
+    # the instruction set
+    "Action",
+    "Advance",
+    "Store",
+    "Restore",
+    "Discard",
+    "Turn",
+    # schedules
+    "Schedule",
+    "Cost",
+    "Binomial",
+    "StoreAll",
+    "Periodic",
+    "Online",
+    # what an online schedule is made of, for compiled loops
+    "StoreTable",
+    "store_table",
+    "Plan",
+    "plan",
+    "beta_table",
+    # the judge
+    "replay",
+    "Counts",
+    # integer functions
+    "beta",
+    "repetition",
+    "advances",
+    "fewest_stores",
+    "first_offset",
+    "first_offset_range",
+    # errors
+    "AdjointError",
+    "ScheduleError",
+    "InvariantError",
+]

@@ -1,0 +1,84 @@
+"""The errors of `adjoint`, and the check that turns an argument into an exact integer.
+
+An error names the argument, what was given, what was expected and what to do, so that nobody has to read the source.
+Everything derives from `AdjointError`: one `except` catches whatever this package raises on purpose.
+"""
+
+from __future__ import annotations
+
+from operator import index
+from typing import SupportsIndex
+
+
+class AdjointError(Exception):
+    """The base of every error that this package raises on purpose.
+
+    >>> issubclass(ScheduleError, AdjointError) and issubclass(InvariantError, AdjointError)
+    True
+    """
+
+
+class ScheduleError(AdjointError, ValueError):
+    """An argument that no schedule can work with. It is a `ValueError` too.
+
+    Args:
+        argument: the argument's own name.
+        given: what the caller gave.
+        expected: what was expected, as the end of a sentence.
+        advice: what to do, as a sentence without its full stop.
+
+    >>> print(ScheduleError("slots", 0, "an integer >= 1", "give at least one slot"))
+    slots: got 0, expected an integer >= 1; give at least one slot.
+    """
+
+    def __init__(self, argument: str, given: object, expected: str, advice: str) -> None:
+        super().__init__(argument, given, expected, advice)
+        self.argument = argument
+        self.given = given
+        self.expected = expected
+        self.advice = advice
+
+    def __str__(self) -> str:
+        return f"{self.argument}: got {self.given!r}, expected {self.expected}; {self.advice}."
+
+
+class InvariantError(AdjointError):
+    """The first broken invariant that `replay` met in a schedule, in words.
+
+    Args:
+        position: how many actions were executed before the broken one (a count from 0).
+        action: the broken action, or None when the schedule ended too early.
+        reason: which invariant it breaks.
+
+    >>> print(InvariantError(3, None, "2 steps are not turned yet"))
+    after 3 actions the schedule ended: 2 steps are not turned yet.
+    """
+
+    def __init__(self, position: int, action: object, reason: str) -> None:
+        super().__init__(position, action, reason)
+        self.position = position
+        self.action = action
+        self.reason = reason
+
+    def __str__(self) -> str:
+        if self.action is None:
+            return f"after {self.position} actions the schedule ended: {self.reason}."
+        return f"action {self.position}, {self.action}: {self.reason}."
+
+
+def checked_integer(argument: str, given: object, least: int, advice: str) -> int:
+    """`given` as an exact Python integer of at least `least`, or a `ScheduleError` that names `argument`.
+
+    Integers of array libraries are converted: their arithmetic would wrap around where Python's is exact.
+    """
+    expected = f"an integer >= {least}"
+    if isinstance(given, bool) or not isinstance(given, SupportsIndex):
+        raise ScheduleError(argument, given, expected, advice)
+    try:
+        value = index(given)
+    except TypeError:
+        # An array of several elements has the method, and refuses.
+        raise ScheduleError(argument, given, expected, advice) from None
+    if value < least:
+        raise ScheduleError(argument, given, expected, advice)
+    return value

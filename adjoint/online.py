@@ -1,0 +1,209 @@
+"""The schedule for loops whose number of steps is unknown until they stop.
+
+The forward pass stores states by a fixed sequence (`store_table`); when the loop has stopped, `plan` chooses among
+them; then every gap is reversed by binomial sweeps (`adjoint.sweep`).
+With a *leaf* of u steps the slots hold every u-th state at most, and a ring of u more slots holds the newest states:
+the last u steps are turned from the ring without redoing anything, and later the ring takes the states of one block of
+u steps at a time. That trades memory for fewer repetitions and for tight inner loops of known shape.
+The ideas are those of Wang, Moin & Iaccarino 2009 and Stumm & Walther 2010 (placement while running) joined with
+Griewank & Walther 2000 (the reversal of each gap).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from adjoint.actions import Action, Advance, Discard, Restore, Store, Turn
+from adjoint.binomial import SATURATED, fewest_stores, first_offset, repetition
+from adjoint.errors import ScheduleError, checked_integer
+from adjoint.placement import StoreTable, store_table
+from adjoint.planning import Plan, plan
+from adjoint.schedule import Cost, Schedule, checked_steps
+from adjoint.sweep import Gap, reverse
+
+__all__ = ["Online", "Plan", "StoreTable", "plan", "store_table"]
+
+
+@dataclass(frozen=True)
+class Online(Schedule):
+    """Close to the least step evaluations when nobody knows the number of steps before the loop stops.
+
+    Args:
+        slots: states kept at once, state 0 included, >= 1. It may be 0 with a leaf, for loops of at most `leaf` steps.
+        leaf: u, the steps of a block; u more slots then hold the newest states, state i in slot `slots + i % u`.
+            By default 0: no ring, and the slots hold any states.
+
+    Raises:
+        ScheduleError: a negative number, or no slot at all; and, when asked for more than `leaf` steps, no slot
+            beside the ring.
+
+    Cost: 2 n + plan.advances step evaluations without a leaf. With one, n to 2 n and u times the plan over blocks.
+
+    >>> Online(8).cost(100)
+    Cost(steps=100, advances=249, turns=100, stores=90, slots=8)
+    >>> for action in Online(0, leaf=2).actions(2):
+    ...     print(action)
+    Store(state=0, slot=0)
+    Advance(start=0, stop=1)
+    Store(state=1, slot=1)
+    Advance(start=1, stop=2)
+    Restore(state=1, slot=1)
+    Discard(state=1, slot=1)
+    Turn(step=1)
+    Restore(state=0, slot=0)
+    Discard(state=0, slot=0)
+    Turn(step=0)
+    """
+
+    slots: int
+    leaf: int = 0
+
+    def __post_init__(self) -> None:
+        leaf = checked_integer("leaf", self.leaf, 0, "give the number of newest states to keep, or leave it out")
+        advice = "give at least one slot, or a leaf that is as long as the loop"
+        slots = checked_integer("slots", self.slots, 0 if leaf else 1, advice)
+        object.__setattr__(self, "leaf", leaf)
+        object.__setattr__(self, "slots", slots)
+
+    def actions(self, steps: int) -> Iterator[Action]:
+        """See `Schedule.actions`."""
+        n = self.checked(steps)
+        return self.run_blocks(n) if self.leaf else self.run(n)
+
+    def cost(self, steps: int) -> Cost:
+        """See `Schedule.cost`. O(slots^2 + stores of the forward pass)."""
+        n = self.checked(steps)
+        if n == 0:
+            return Cost(steps=0, advances=0, turns=0, stores=0, slots=0)
+        u = max(self.leaf, 1)
+        earlier = n - min(n, self.leaf)
+        begun, whole = -(-n // u), -(-earlier // u)
+        table = self.table(begun)
+        stores = bisect_left(table.states, begun)
+        again = 0
+        if whole:
+            chosen = plan([block for block, _ in table.held(begun) if block < whole], whole, self.slots)
+            # A sweep advances over whole blocks; turning a block runs it once more, but for its last step.
+            again = u * chosen.advances + earlier - whole
+            stores += sweep_stores(chosen, whole, self.slots)
+        if not self.leaf:
+            return Cost(steps=n, advances=n + again, turns=n, stores=stores, slots=min(self.slots, n))
+        slots = self.slots + min(n, self.leaf)
+        return Cost(steps=n, advances=n + again, turns=n, stores=stores + n + earlier, slots=slots)
+
+    def checked(self, steps: int) -> int:
+        """A number of steps that this schedule can reverse, or a `ScheduleError`."""
+        n = checked_steps(steps)
+        if self.slots == 0 and n > self.leaf:
+            raise ScheduleError("steps", n, f"at most leaf = {self.leaf} without slots", "give slots, or a longer leaf")
+        if n > SATURATED * max(self.leaf, 1):
+            raise ScheduleError("steps", n, "at most 2**31 - 1 stored places", "give a longer leaf")
+        return n
+
+    def table(self, n: int) -> StoreTable:
+        """A store table that reaches n; rounding n up keeps the number of different tables small."""
+        if not self.slots:
+            return StoreTable((SATURATED,), (0,))
+        return store_table(self.slots, min(max(1 << n.bit_length(), 1024), SATURATED))
+
+    def run(self, n: int) -> Iterator[Action]:
+        """The actions without a leaf."""
+        table = self.table(n)
+        last = bisect_left(table.states, n)
+        for state, slot, following in zip(table.states[:last], table.slots, (*table.states[1:last], n), strict=False):
+            yield Store(state, slot)
+            yield Advance(state, following)
+        if n:
+            yield from self.reversal(n, dict(table.held(n)))
+
+    def reversal(self, n: int, held: dict[int, int]) -> Iterator[Action]:
+        """Turns n steps, or blocks of steps, from what the slots hold (a slot for each state)."""
+        chosen = plan(sorted(held), n, self.slots)
+        kept, start = chosen.kept, chosen.sweep_from
+        free = [slot for slot in range(self.slots - 1, -1, -1) if slot not in held.values()]
+        for state, slot in held.items():
+            if state not in kept and state != start:
+                yield Discard(state, slot)
+                free.append(slot)
+        working: int | None = None
+        if start not in kept:
+            yield Restore(start, held[start])
+            yield Discard(start, held[start])
+            free.append(held[start])
+            working = start
+        stops = (*kept[1:], n)
+        gaps: list[Gap] = [
+            (state, held[state], repetition(stop - state, self.slots - rank))
+            for rank, (state, stop) in enumerate(zip(kept, stops, strict=True))
+        ]
+        yield from reverse(gaps, n, self.slots, free, working)
+
+    def run_blocks(self, n: int) -> Iterator[Action]:
+        """The actions with a leaf."""
+        u = self.leaf
+        blocks = -(-n // u)
+        table = self.table(blocks)
+        entry = 0
+        for state in range(n):
+            if state == table.states[entry] * u:
+                yield Store(state, table.slots[entry])
+                entry += 1
+            yield self.ring(state)
+            yield Advance(state, state + 1)
+        earlier = n - min(n, u)
+        yield from self.turn_ring(earlier, n)
+        held = dict(table.held(blocks))
+        whole = -(-earlier // u)
+        for block in [block for block in held if block >= whole]:
+            yield Discard(block * u, held.pop(block))
+        for action in self.reversal(whole, held) if whole else ():
+            match action:
+                case Advance(start, stop):
+                    yield Advance(start * u, stop * u)
+                case Store(state, slot):
+                    yield Store(state * u, slot)
+                case Restore(state, slot):
+                    yield Restore(state * u, slot)
+                case Discard(state, slot):
+                    yield Discard(state * u, slot)
+                case Turn(block):
+                    yield from self.turn_block(block * u, min(block * u + u, earlier))
+
+    def turn_block(self, start: int, stop: int) -> Iterator[Action]:
+        """From working state `start`, fills the ring with the block's states and turns them."""
+        for state in range(start, stop):
+            yield self.ring(state)
+            if state + 1 < stop:
+                yield Advance(state, state + 1)
+        yield from self.turn_ring(start, stop)
+
+    def turn_ring(self, start: int, stop: int) -> Iterator[Action]:
+        """Turns steps stop - 1..start, whose states the ring holds."""
+        for state in range(stop - 1, start - 1, -1):
+            slot = self.ring(state).slot
+            yield Restore(state, slot)
+            yield Discard(state, slot)
+            yield Turn(state)
+
+    def ring(self, state: int) -> Store:
+        """The store of a state in the ring."""
+        return Store(state, self.slots + state % self.leaf)
+
+
+def sweep_stores(chosen: Plan, n: int, slots: int) -> int:
+    """The stores of a plan's binomial sweeps, each gap's first state being stored already."""
+    total, m = 0, slots
+    for start, stop in pairwise(chosen.kept):
+        total += fewest_stores(stop - start, m) - 1
+        m -= 1
+    newest = chosen.kept[-1]
+    length = n - newest
+    if length == 1:
+        return total
+    # The first sweep may split the newest gap elsewhere than the fewest stores would have it.
+    k = max(first_offset(length, m, repetition(length, m)), chosen.sweep_from - newest)
+    right = fewest_stores(length - k, m - 1) if length - k > 1 else 0
+    return total + right + fewest_stores(k, m) - 1

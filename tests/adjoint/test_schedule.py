@@ -1,0 +1,131 @@
+"""Claims about every schedule, of whatever kind: it is a value, it is valid, and it costs what it says."""
+
+import pickle
+from itertools import islice
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adjoint import (
+    Advance,
+    Binomial,
+    Cost,
+    Discard,
+    Online,
+    Periodic,
+    Schedule,
+    ScheduleError,
+    Store,
+    StoreAll,
+    advances,
+    replay,
+)
+from tests.adjoint.strategies import schedules, split_schedules
+
+EVERY = [
+    Binomial(3),
+    Binomial(3, joined=True),
+    StoreAll(),
+    Periodic(4),
+    Online(3),
+    Online(3, leaf=4),
+    Online(0, leaf=40),
+]
+
+
+@given(schedule=schedules, steps=st.integers(0, 150))
+def test_executed_counts_equal_the_cost(schedule: Schedule, steps: int):
+    cost = schedule.cost(steps)
+    counts = replay(schedule, steps, slots=cost.slots)
+    assert (counts.advances, counts.turns, counts.stores) == (cost.advances, cost.turns, cost.stores)
+    assert counts.evaluations == cost.evaluations
+    assert cost.steps == cost.turns == steps
+
+
+@given(schedule=split_schedules, steps=st.integers(0, 150))
+def test_split_schedules_deliver_the_last_state_first(schedule: Schedule, steps: int):
+    assert replay(schedule, steps).delivered
+
+
+@given(schedule=split_schedules, steps=st.integers(1, 150))
+def test_no_split_schedule_beats_the_optimum_of_its_slots(schedule: Schedule, steps: int):
+    cost = schedule.cost(steps)
+    assert cost.evaluations >= advances(steps + 1, cost.slots) + steps
+
+
+@given(schedule=schedules, steps=st.integers(0, 150))
+def test_nothing_is_left_in_a_slot_at_the_end(schedule: Schedule, steps: int):
+    held: dict[int, int] = {}
+    for action in schedule.actions(steps):
+        match action:
+            case Store(state, slot):
+                held[slot] = state
+            case Discard(_, slot):
+                del held[slot]
+            case _:
+                pass
+    assert held == {}
+
+
+@given(schedule=schedules, steps=st.integers(0, 100))
+def test_actions_are_the_same_every_time(schedule: Schedule, steps: int):
+    assert list(schedule.actions(steps)) == list(schedule.actions(steps))
+
+
+@given(schedule=schedules)
+def test_schedules_compare_hash_and_pickle_as_values(schedule: Schedule):
+    copy = pickle.loads(pickle.dumps(schedule))
+    assert copy == schedule
+    assert hash(copy) == hash(schedule)
+    assert copy.cost(30) == schedule.cost(30)
+
+
+@pytest.mark.parametrize("schedule", EVERY, ids=repr)
+def test_two_iterators_do_not_disturb_each_other(schedule: Schedule):
+    first, second = schedule.actions(20), schedule.actions(20)
+    alternating = [(next(first), next(second)) for _ in range(30)]
+    assert [one for one, _ in alternating] == [two for _, two in alternating] == list(islice(schedule.actions(20), 30))
+
+
+@pytest.mark.parametrize("schedule", EVERY, ids=repr)
+def test_a_loop_of_no_steps_has_no_turn(schedule: Schedule):
+    assert list(schedule.actions(0)) == []
+    assert schedule.cost(0) == Cost(steps=0, advances=0, turns=0, stores=0, slots=0)
+
+
+@pytest.mark.parametrize("schedule", EVERY, ids=repr)
+@pytest.mark.parametrize("steps", [-1, 2.5, None], ids=repr)
+def test_what_is_no_number_of_steps_is_refused_at_once(schedule: Schedule, steps):
+    with pytest.raises(ScheduleError, match=r"^steps: got"):
+        schedule.actions(steps)
+    with pytest.raises(ScheduleError, match=r"^steps: got"):
+        schedule.cost(steps)
+
+
+@pytest.mark.parametrize("schedule", [Binomial(64), StoreAll(), Periodic(1000), Online(64)], ids=repr)
+def test_actions_are_made_one_at_a_time(schedule: Schedule):
+    first, second = islice(schedule.actions(10**9), 2)
+    assert isinstance(first, Store)
+    assert isinstance(second, Advance)
+
+
+@pytest.mark.parametrize("schedule", [Binomial(2000), Binomial(2000, joined=True), Online(100), StoreAll()], ids=repr)
+def test_depth_is_not_limited_by_recursion(schedule: Schedule):
+    counts = replay(schedule, 5000)
+    assert counts.evaluations == schedule.cost(5000).evaluations
+    assert counts.turns == 5000
+
+
+@pytest.mark.parametrize("schedule", [Binomial(3), Online(3), Periodic(10**4), Online(8, leaf=100)], ids=repr)
+def test_cost_is_exact_where_nobody_could_run_it(schedule: Schedule):
+    cost = schedule.cost(10**8)
+    assert cost.turns == 10**8
+    assert cost.evaluations >= advances(10**8 + 1, cost.slots) + 10**8
+
+
+def test_the_interface_cannot_be_used_by_itself():
+    abstract: Any = Schedule
+    with pytest.raises(TypeError, match="abstract"):
+        abstract()

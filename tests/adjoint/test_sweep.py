@@ -1,0 +1,35 @@
+"""Claims about `adjoint.sweep`: gaps are reversed from where they are, with what is free."""
+
+import pytest
+
+from adjoint import Advance, Discard, Restore, Store, Turn
+from adjoint.binomial import repetition
+from adjoint.sweep import reverse
+
+
+def test_a_gap_is_entered_by_a_restore():
+    actions = list(reverse([(0, 4, 1)], end=2, slots=1, free=[], working=None))
+    assert actions == [Restore(0, 4), Advance(0, 1), Turn(1), Restore(0, 4), Discard(0, 4), Turn(0)]
+
+
+def test_the_first_sweep_goes_on_from_a_working_state_beyond_its_first_offset():
+    t = repetition(8, 3)
+    gaps = [(0, 0, t)]
+    first = [next(reverse(list(gaps), 8, 3, [2, 1], working)) for working in (0, 3, 4)]
+    # The optimal offsets are 2..4; the one with the fewest stores is 3.
+    assert first == [Advance(0, 3), Store(3, 1), Store(4, 1)]
+
+
+@pytest.mark.parametrize("free", [[1, 2], [2, 1], [7, 9]], ids=str)
+def test_new_states_go_to_free_slots_only(free: list[int]):
+    places = set(free) | {0}
+    actions = list(reverse([(0, 0, repetition(30, 3))], 30, 3, free, 0))
+    assert {action.slot for action in actions if isinstance(action, Store | Restore | Discard)} == places
+
+
+@pytest.mark.parametrize("end", [1, 2, 5, 40])
+def test_every_slot_is_free_again_at_the_end(end: int):
+    free = [3, 2, 1]
+    for _ in reverse([(0, 0, repetition(end, 4))], end, 4, free, None):
+        pass
+    assert sorted(free) == [0, 1, 2, 3]

@@ -1,0 +1,146 @@
+"""Plain and slow answers to the questions that `adjoint` answers by formula: each test's independent judge.
+
+Nothing here is imported from `adjoint`. A chain of n steps has the states 0..n; a slot count includes state 0's slot.
+"""
+
+from __future__ import annotations
+
+import heapq
+from functools import cache
+from itertools import combinations, pairwise
+
+Costs = list[list[int]]
+
+
+def reversal_table(steps: int, slots: int, advance_price: int = 1, store_price: int = 0) -> Costs:
+    """table[s][n]: the least price of reversing n steps with s slots, joined, by dynamic programming.
+
+    Price: `advance_price` per advance and `store_price` per store after state 0's. A right gap of one step is turned
+    from the working state, without a store.
+    """
+    table: Costs = [[]]
+    for s in range(1, slots + 1):
+        row = [0, 0]
+        for n in range(2, steps + 1):
+            unstored = (n - 1) * advance_price + row[n - 1]
+            between = range(1, n - 1) if s > 1 else ()
+            stored = [k * advance_price + store_price + table[s - 1][n - k] + row[k] for k in between]
+            row.append(min([unstored, *stored]))
+        table.append(row)
+    return table
+
+
+def optimal_first_offsets(table: Costs, n: int, s: int) -> list[int]:
+    """Every offset at which the first checkpoint costs no more advances than the best one."""
+    right = table[s - 1] if s > 1 else [0, 0]
+    offsets = range(1, n) if s > 1 else [n - 1]
+    prices = {k: k + right[n - k] + table[s][k] for k in offsets}
+    return [k for k, price in prices.items() if price == table[s][n]]
+
+
+def shortest_reversal(n: int, s: int, stored: tuple[int, ...] = (0,), working: int | None = 0) -> int:
+    """The least advances of any reversal at all, by Dijkstra's search over (steps left, working state, stored states).
+
+    No structure is assumed: the working state may be stored at any time, in a free slot or over any stored state, and
+    any stored state may be restored at any time. It starts with these stored states and this working state.
+    """
+    first = (n, working, frozenset(stored))
+    paid = {first: 0}
+    queue = [(0, 0, first)]
+    serial = 0
+    while queue:
+        price, _, node = heapq.heappop(queue)
+        if price > paid[node]:
+            continue
+        left, at, held = node
+        if left == 0:
+            return price
+        moves: list[tuple[int, tuple[int, int | None, frozenset[int]]]] = [(0, (left, state, held)) for state in held]
+        if at is not None and at < left - 1:
+            moves.append((1, (left, at + 1, held)))
+        if at == left - 1:
+            moves.append((0, (left - 1, None, held)))
+        if at is not None and at not in held:
+            if len(held) < s:
+                moves.append((0, (left, at, held | {at})))
+            moves += [(0, (left, at, held - {state} | {at})) for state in held]
+        for extra, following in moves:
+            if price + extra < paid.get(following, price + extra + 1):
+                paid[following] = price + extra
+                serial += 1
+                heapq.heappush(queue, (price + extra, serial, following))
+    raise AssertionError("state 0 was lost: no reversal exists")
+
+
+def shortest_split_reversal(n: int, s: int) -> int:
+    """The least advances with the forward pass to state n counted, over every set of states it may leave stored."""
+    sets = [(0, *rest) for k in range(min(s, n)) for rest in combinations(range(1, n), k)]
+    return n + min(shortest_reversal(n, s, stored, working=None) for stored in sets)
+
+
+def stores_of_sparse_rule(slots: int, limit: int) -> list[tuple[int, int]]:
+    """(state, slot) of every online store before state `limit`, by the rule's definition: each choice priced afresh."""
+
+    @cache
+    def least(n: int, s: int) -> int:
+        """The least advances, summed up: lengthening a chain to n steps adds t where C(s+t-1, s) < n <= C(s+t, s)."""
+        total, length, reach, t = 0, 1, 1, 0
+        while length < n:
+            t += 1
+            reach = reach * (s + t) // t
+            total += t * (min(n, reach) - length)
+            length = min(n, reach)
+        return total
+
+    def price(states: list[int], end: int) -> int:
+        return sum(least(right - left, slots - rank) for rank, (left, right) in enumerate(pairwise([*states, end])))
+
+    held: list[int] = []
+    place: dict[int, int] = {}
+    events: list[tuple[int, int]] = []
+    for i in range(limit):
+        if held and i - held[-1] < max(1, i // (4 * slots)):
+            continue
+        if len(held) < slots:
+            slot = len(held)
+        else:
+            options = [(price(held, i + 1), 0)]
+            options += [(price([*held[:j], *held[j + 1 :], i], i), j) for j in range(1, slots)]
+            evicted = min(options)[1]
+            if evicted == 0:
+                continue
+            slot = place.pop(held.pop(evicted))
+        held.append(i)
+        place[i] = slot
+        events.append((i, slot))
+    return events
+
+
+def held_after(events: list[tuple[int, int]], steps: int) -> dict[int, int]:
+    """Slot -> state after a forward pass of so many steps."""
+    return {slot: state for state, slot in events if state < steps}
+
+
+def cheapest_plan(stored: tuple[int, ...], n: int, s: int, table: Costs) -> int:
+    """The least advances over every subset of the stored states that may be kept: dropped ones as many as you like.
+
+    Gap i of the kept ones costs table[s - i]; the newest gap is first swept from the last stored state at which its
+    first checkpoint may lie, or before it, if it is too long for one slot a state.
+    """
+    prices: list[int] = []
+    for k in range(len(stored)):
+        for rest in combinations(stored[1:], k):
+            kept = [0, *rest]
+            m, length = s - k, n - kept[-1]
+            price = sum(table[s - rank][right - left] for rank, (left, right) in enumerate(pairwise([*kept, n])))
+            start = kept[-1]
+            if length > m + 1:
+                furthest = kept[-1] + optimal_first_offsets(table, length, m)[-1]
+                start = max(state for state in stored if kept[-1] <= state <= furthest)
+            prices.append(price - (start - kept[-1]))
+    return min(prices)
+
+
+def price_of_keeping_all(stored: tuple[int, ...], n: int, s: int, table: Costs) -> int:
+    """The advances of a reversal that drops no stored state."""
+    return sum(table[s - rank][right - left] for rank, (left, right) in enumerate(pairwise([*stored, n])))
