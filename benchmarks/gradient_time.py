@@ -1,0 +1,88 @@
+"""CPU time and compile time of a gradient: dynloop against equinox's checkpointed while loop.
+
+    python benchmarks/gradient_time.py [--repeats 15]
+
+Both run in one process, alternating, with the same number of slots; the figures are medians of
+process CPU time, so that a busy machine changes them little, and the ratios are dynloop's time
+over equinox's. Compile time is that of one ahead-of-time compilation each, best of three.
+"""
+
+import argparse
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import equinox.internal as eqxi
+import jax
+import problems
+
+import dynloop
+
+
+def dynloop_loop(slots: int) -> problems.Loop:
+    return partial(dynloop.while_loop, checkpoints=slots)
+
+
+def equinox_loop(slots: int) -> problems.Loop:
+    return partial(eqxi.while_loop, kind="checkpointed", checkpoints=slots)
+
+
+def compiled(problem: problems.Problem, loop: problems.Loop) -> tuple[Callable[[], Any], float]:
+    """The compiled gradient, and the CPU seconds that tracing and compiling took."""
+    times, run = [], None
+    for _ in range(3):
+        jax.clear_caches()
+        start = time.process_time()
+        gradient = jax.jit(jax.grad(lambda p, n: problem.loss(loop, n, p)))
+        run = gradient.lower(problem.parameters, problem.steps).compile()
+        times.append(time.process_time() - start)
+    return lambda: jax.block_until_ready(run(problem.parameters, problem.steps)), min(times)
+
+
+def measure(problem: problems.Problem, slots: int, repeats: int) -> None:
+    runs = {
+        name: compiled(problem, make(slots)) for name, make in (("dynloop", dynloop_loop), ("equinox", equinox_loop))
+    }
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for run, _ in runs.values():
+        run()
+    for _ in range(repeats):
+        for name, (run, _) in runs.items():
+            start = time.process_time()
+            run()
+            times[name].append(time.process_time() - start)
+    ours, theirs = (statistics.median(times[name]) for name in ("dynloop", "equinox"))
+    ours_compile, theirs_compile = (runs[name][1] for name in ("dynloop", "equinox"))
+    print(
+        f"{problem.name:8} n={problem.steps:<6} s={slots:<4} "
+        f"gradient {1e3 * ours:8.1f} ms / {1e3 * theirs:8.1f} ms = {ours / theirs:5.2f}   "
+        f"compile {ours_compile:5.2f} s / {theirs_compile:5.2f} s = {ours_compile / theirs_compile:5.2f}",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--only", default="")
+    arguments = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    print(f"{platform.processor() or platform.machine()}, jax {jax.__version__}, float64, dynloop / equinox")
+    rows = [
+        (problems.lorenz(), 16),
+        (problems.lorenz(), 100),
+        (problems.burgers(), 10),
+        (problems.burgers(), 45),
+        (problems.network(), 8),
+        (problems.network(), 20),
+    ]
+    for problem, slots in rows:
+        if arguments.only in problem.name:
+            measure(problem, slots, arguments.repeats)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""The contract on carries, and its messages: backends describe leaves as text, this file compares.
+
+A leaf is described by its path (such as `['x'][0]`), shape and dtype.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dynloop.errors import CarryError
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One leaf of a carry, in words."""
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+def check_structure(name: str, before: object, after: object, paths: tuple[Sequence[str], Sequence[str]]) -> None:
+    """The body must return the tree it was given."""
+    if before == after:
+        return
+    missing = [p for p in paths[0] if p not in paths[1]]
+    extra = [p for p in paths[1] if p not in paths[0]]
+    details = [f"missing from what body returns: {', '.join(missing)}"] if missing else []
+    details += [f"not in init: {', '.join(extra)}"] if extra else []
+    lines = "".join(f"\n  {line}" for line in details)
+    raise CarryError(
+        f"{name}: body must return a carry of the same structure as init.{lines}\n"
+        f"  init:          {before}\n  body returned: {after}\n"
+        "Return every part of the carry from body, changed or not, in the same containers."
+    )
+
+
+def check_leaves(name: str, before: Sequence[Leaf], after: Sequence[Leaf]) -> None:
+    """Each leaf must keep its shape and dtype."""
+    lines = []
+    for old, new in zip(before, after, strict=True):
+        if old.shape != new.shape:
+            lines.append(
+                f"carry{old.path} is {old} before a step and {new} after it: its shape must not change; "
+                "pad it to its largest shape, or give init the shape that body returns"
+            )
+        elif old.dtype != new.dtype:
+            lines.append(
+                f"carry{old.path} is {old} before a step and {new} after it: its dtype must not change; "
+                f"give init as {new.dtype}, or end body with .astype({old.dtype})"
+            )
+    if lines:
+        raise CarryError(f"{name}: the carry changes from step to step.\n  " + "\n  ".join(lines))

@@ -1,0 +1,197 @@
+"""What `checkpoints=` means: from the user's words to slots and leaf rows.
+
+A loop keeps some of its states while it runs forward, to run backward from them. How many is the
+user's choice, in slots or in bytes; where they lie is `adjoint`'s. Sizes are plain integers here,
+so this file knows no array library.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+import adjoint
+from dynloop.errors import ArgumentError, ArgumentTypeError
+
+# What "auto" may use for stored states. A loop that fits keeps every state; measured on small
+# states, recomputing costs more than the traffic of 4 MiB, and more than 4 MiB leaves the cache.
+AUTO_BYTES = 4 * 2**20
+AUTO_SLOTS = (8, 64)
+# The plan made when a loop stops compares all pairs of slots: past this many planned slots the
+# rest of the rows serve as leaf rows, which need no plan.
+PLANNED_SLOTS = 128
+PLANNED_WITH_LEAF = 64
+
+_UNITS = {"": 1, "B": 1} | {f"{p}B": 1000**i for i, p in enumerate("kMGT", 1)}
+_UNITS |= {"KB": 1000} | {f"{p}iB": 1024**i for i, p in enumerate("KMGT", 1)}
+
+
+@dataclass(frozen=True)
+class Memory:
+    """An amount of memory for stored states.
+
+    Args:
+        amount: bytes as an int, or text such as `"64MiB"` (powers of 1024) or `"2 GB"` (powers of 1000).
+
+    The loop keeps as many states as fit; one state is the sum of the bytes of the carry's leaves.
+    Besides them a gradient needs about four states, one step's tape and twice the closed-over
+    floating values.
+
+    Raises:
+        ArgumentError: the amount cannot be read or is not positive; or, when a loop uses it, it is
+            smaller than one state.
+
+    >>> import dynloop
+    >>> dynloop.Memory("64KiB").bytes
+    65536
+    """
+
+    amount: int | str
+
+    def __post_init__(self) -> None:
+        if self.bytes <= 0:
+            raise ArgumentError(f"Memory: the amount must be positive; got {self.amount!r}")
+
+    @property
+    def bytes(self) -> int:
+        """The amount in bytes."""
+        if isinstance(self.amount, int) and not isinstance(self.amount, bool):
+            return self.amount
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", self.amount) if isinstance(self.amount, str) else None
+        if match is None or match[2] not in _UNITS:
+            raise ArgumentError(
+                f"Memory: cannot read {self.amount!r} as an amount of memory; "
+                'give bytes as an int, or text such as "64MiB" or "2 GB"'
+            )
+        return int(float(match[1]) * _UNITS[match[2]])
+
+
+Checkpoints = (
+    Literal["auto", "all"] | int | Memory | adjoint.Online | adjoint.StoreAll | adjoint.Periodic | adjoint.Binomial | None
+)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The rows of a loop's buffers.
+
+    `slots` rows hold planned checkpoints, placed every `block` steps at the earliest; one more is
+    the working row of the reverse sweep. `leaf` rows, if any, receive every state of a block in
+    turn. With no slots the leaf rows hold every state of the loop.
+    """
+
+    slots: int
+    leaf: int
+    # The bound on the number of steps is known and every block start has a slot: nothing is ever evicted.
+    is_complete: bool = False
+
+    @property
+    def block(self) -> int:
+        return max(self.leaf, 1)
+
+    @property
+    def rows(self) -> int:
+        return self.slots + 1 + self.leaf if self.slots else self.leaf
+
+    @property
+    def schedule(self) -> adjoint.Online:
+        """The same thing as a schedule to replay, cost and draw."""
+        return adjoint.Online(self.slots, self.leaf)
+
+
+@dataclass(frozen=True)
+class Storage:
+    """A checked `checkpoints=` and the bound on the number of steps, if there is one."""
+
+    checkpoints: Checkpoints
+    bound: int | None
+
+    @property
+    def is_forward_only(self) -> bool:
+        return self.checkpoints == 0 and isinstance(self.checkpoints, int)
+
+    def layout(self, carry_bytes: int) -> Layout:
+        """Rows for a carry of this many bytes."""
+        slots, leaf = self._slots_and_leaf(max(carry_bytes, 1))
+        if self.bound is None:
+            return Layout(slots, leaf)
+        if self.bound <= slots + leaf:
+            return Layout(0, max(self.bound, 1))
+        blocks = -(-self.bound // max(leaf, 1))
+        return Layout(min(slots, blocks), leaf, is_complete=blocks <= slots)
+
+    def _slots_and_leaf(self, carry_bytes: int) -> tuple[int, int]:
+        match self.checkpoints:
+            case "auto" | None:
+                rows = AUTO_BYTES // carry_bytes
+                slots = min(max(rows, AUTO_SLOTS[0]), AUTO_SLOTS[1])
+                return slots, _leaf_of(rows - slots)
+            case "all" | adjoint.StoreAll():
+                assert self.bound is not None, "checked with the arguments"
+                return 0, max(self.bound, 1)
+            case Memory() as memory:
+                if memory.bytes < carry_bytes:
+                    raise ArgumentError(
+                        f"checkpoints={memory}: one state of the carry takes {carry_bytes} bytes; "
+                        f"give at least Memory({carry_bytes}), or checkpoints=0 for a loop that is never differentiated"
+                    )
+                return _divide(memory.bytes // carry_bytes)
+            case adjoint.Online() as online:
+                return online.slots, online.leaf
+            case adjoint.Periodic() as periodic:
+                assert self.bound is not None, "checked with the arguments"
+                return max(-(-self.bound // periodic.period), 1), _leaf_of(periodic.period)
+            case int() as slots if slots > 0:
+                return _divide(slots)
+            case _:
+                raise ArgumentError(
+                    "checkpoints=0 makes a loop that only runs forward, and this call differentiates it in "
+                    'reverse mode; give checkpoints="auto", a number of slots or a Memory(...)'
+                )
+
+
+def _leaf_of(rows: int) -> int:
+    # One leaf row would hold the state that the working row holds already.
+    return rows if rows > 1 else 0
+
+
+def _divide(rows: int) -> tuple[int, int]:
+    if rows <= PLANNED_SLOTS:
+        return rows, 0
+    return PLANNED_WITH_LEAF, rows - PLANNED_WITH_LEAF
+
+
+def storage(name: str, checkpoints: Checkpoints, bound: int | None) -> Storage:
+    """Check the `checkpoints=` of a call to the function `name`."""
+    if isinstance(checkpoints, bool) or not isinstance(
+        checkpoints,
+        str | int | Memory | adjoint.Online | adjoint.StoreAll | adjoint.Periodic | adjoint.Binomial | type(None),
+    ):
+        raise ArgumentTypeError(f"{name}: checkpoints={checkpoints!r} is {_a(checkpoints)}; {_CHOICES}")
+    if isinstance(checkpoints, str) and checkpoints not in ("auto", "all"):
+        raise ArgumentError(f"{name}: checkpoints={checkpoints!r} is unknown; {_CHOICES}")
+    if isinstance(checkpoints, int) and checkpoints < 0:
+        raise ArgumentError(f"{name}: checkpoints={checkpoints} is negative; {_CHOICES}")
+    if isinstance(checkpoints, adjoint.Binomial):
+        raise ArgumentError(
+            f"{name}: {checkpoints} needs the number of steps before the loop starts, which only the loop knows; "
+            f"give checkpoints={checkpoints.slots} or adjoint.Online({checkpoints.slots})"
+        )
+    if bound is None and (checkpoints == "all" or isinstance(checkpoints, adjoint.StoreAll | adjoint.Periodic)):
+        raise ArgumentError(
+            f"{name}: checkpoints={checkpoints!r} needs room for a number of states that grows with the steps; "
+            'give max_steps=, or checkpoints="auto", which works within a fixed amount of memory'
+        )
+    if isinstance(checkpoints, adjoint.Online) and checkpoints.slots == 0 and (bound or checkpoints.leaf + 1) > checkpoints.leaf:
+        raise ArgumentError(f"{name}: {checkpoints} holds at most {checkpoints.leaf} steps; give max_steps={checkpoints.leaf} too")
+    return Storage(checkpoints, bound)
+
+
+_CHOICES = (
+    'give "auto", a number of slots (0: never differentiated in reverse), "all" with max_steps=, '
+    "dynloop.Memory(...), or one of adjoint's Online, Periodic, StoreAll"
+)
+
+
+def _a(value: object) -> str:
+    kind = type(value).__name__
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"

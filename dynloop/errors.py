@@ -1,0 +1,55 @@
+"""The errors dynloop raises, all under one base."""
+
+
+class DynloopError(Exception):
+    """Base of every error that dynloop raises by itself.
+
+    >>> import dynloop
+    >>> issubclass(dynloop.CarryError, dynloop.DynloopError)
+    True
+    """
+
+
+class ArgumentError(DynloopError, ValueError):
+    """An argument has a value the call cannot take; the message names it and says what to pass.
+
+    >>> import dynloop
+    >>> try:
+    ...     dynloop.Memory("a lot")
+    ... except dynloop.ArgumentError as error:
+    ...     print(error)
+    Memory: cannot read 'a lot' as an amount of memory; give bytes as an int, or text such as "64MiB" or "2 GB"
+    """
+
+
+class ArgumentTypeError(DynloopError, TypeError):
+    """An argument is of a kind the call cannot take.
+
+    >>> import dynloop
+    >>> try:
+    ...     dynloop.while_loop(lambda x: x < 1, 3, 0.0, backend="jax")
+    ... except dynloop.ArgumentTypeError as error:
+    ...     print(error)
+    while_loop: body must be a function of the carry; got an int (3)
+    """
+
+
+class CarryError(DynloopError, TypeError):
+    """A leaf of the carry changes shape, dtype or place from one step to the next.
+
+    >>> import dynloop
+    >>> issubclass(dynloop.CarryError, TypeError)
+    True
+    """
+
+
+class BackendError(DynloopError, RuntimeError):
+    """No array library can be chosen, or the chosen one cannot do what was asked.
+
+    >>> import dynloop
+    >>> try:
+    ...     dynloop.while_loop(lambda x: x < 1, lambda x: x + 1, 0.0)
+    ... except dynloop.BackendError as error:
+    ...     print(str(error).splitlines()[0])
+    while_loop: no array in init tells which library runs the loop
+    """

@@ -1,0 +1,147 @@
+"""Everything dynloop takes from JAX beyond its documented surface.
+
+JAX documents how to define a primitive, but not every table in which a primitive's rules are
+entered, nor the names by which a rule asks about tracers and abstract values. Each of them is
+reached from this file only, under a name of ours, and `tests/on_jax/test_internals.py` exercises
+each, so that a JAX that moves one is found by one failing test and mended in one place.
+No module of `jax._src` is used.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+try:
+    from jax.extend import core as extend
+    from jax.interpreters import ad, batching, mlir
+    from jax.interpreters import partial_eval as pe
+
+    _JVPS = ad.primitive_jvps
+    _TRANSPOSES = ad.primitive_transposes
+    _BATCHERS = batching.fancy_primitive_batchers
+    _PARTIAL_EVALS = pe.custom_partial_eval_rules
+    _CHECKPOINTS = pe.partial_eval_jaxpr_custom_rules
+except (ImportError, AttributeError) as error:  # pragma: no cover - needs a JAX that does not exist yet
+    raise ImportError(
+        f"dynloop's JAX backend needs rule tables that jax {jax.__version__} keeps elsewhere ({error}); "
+        "it is tested with jax 0.10.2: pip install 'jax==0.10.2'"
+    ) from error
+
+Primitive = extend.Primitive
+Var = extend.Var
+Aval = Any
+Tracer = jax.core.Tracer
+
+
+def new_primitive(name: str) -> Any:
+    """A primitive with several results."""
+    primitive = Primitive(name)
+    primitive.multiple_results = True
+    return primitive
+
+
+# ---- entering rules
+
+set_jvp = _JVPS.__setitem__
+set_transpose = _TRANSPOSES.__setitem__
+set_batching = _BATCHERS.__setitem__
+set_partial_eval = _PARTIAL_EVALS.__setitem__
+set_checkpoint = _CHECKPOINTS.__setitem__
+
+
+def set_lowering(primitive: Any, function: Callable[..., Any]) -> None:
+    """`function(*args, **params)` is the primitive's meaning, lowered by tracing it."""
+    mlir.register_lowering(primitive, mlir.lower_fun(function, multiple_results=True))
+
+
+# ---- symbolic zeros
+
+
+def is_zero(tangent: Any) -> bool:
+    return type(tangent) is ad.Zero
+
+
+def zero_tangent_of(x: Any) -> Any:
+    """The symbolic zero in the tangent space of `x`."""
+    return ad.Zero(tangent_aval(jax.typeof(x)))
+
+
+def instantiate(tangent: Any) -> Any:
+    """A symbolic zero becomes an array of zeros; anything else stays."""
+    return ad.instantiate_zeros(tangent)
+
+
+def zeros_of(aval: Aval) -> Any:
+    return ad.zeros_like_aval(aval)
+
+
+def is_linear_input(x: Any) -> bool:
+    """In a transpose rule: is this the argument to transpose with respect to?"""
+    return ad.is_undefined_primal(x)
+
+
+# ---- abstract values
+
+
+def tangent_aval(aval: Aval) -> Aval:
+    return aval.to_tangent_aval()
+
+
+def cotangent_aval(aval: Aval) -> Aval:
+    return aval.to_ct_aval()
+
+
+def is_extended(dtype: Any) -> bool:
+    """True for dtypes such as typed PRNG keys, which have no arithmetic."""
+    return jax.dtypes.issubdtype(dtype, jax.dtypes.extended)
+
+
+def has_tangent(aval: Aval) -> bool:
+    return tangent_aval(aval).dtype != jax.dtypes.float0
+
+
+def varying_axes(values: Sequence[Any]) -> frozenset[str]:
+    """Mesh axes, inside `shard_map`, over which any of the values (or avals) may differ."""
+    avals = [x if isinstance(x, jax.core.AbstractValue) else jax.typeof(x) for x in values]
+    return frozenset().union(*(a.mat.varying for a in avals if hasattr(a, "mat")))
+
+
+# ---- traces
+
+
+def as_function(closed: Any) -> Callable[..., Any]:
+    """A closed jaxpr as a function of flat arguments that returns a list."""
+    return extend.jaxpr_as_fun(closed)
+
+
+def evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+    """Run an open jaxpr with these constants, which may be tracers of the present trace."""
+    return jax.core.eval_jaxpr(jaxpr, consts, *args)
+
+
+def read_inputs(closed: Any) -> set[int]:
+    """Positions of the inputs of a closed jaxpr that any of its equations or outputs reads."""
+    jaxpr = closed.jaxpr
+    read = {v for eqn in jaxpr.eqns for v in eqn.invars if isinstance(v, Var)}
+    read |= {v for v in jaxpr.outvars if isinstance(v, Var)}
+    return {i for i, v in enumerate(jaxpr.invars) if v in read}
+
+
+def under(trace: Any) -> Any:
+    """Context in which primitives are bound to `trace` (for partial-evaluation rules)."""
+    return extend.set_current_trace(trace)
+
+
+def bind_unknown(trace: Any, primitive: Any, tracers: Sequence[Any], params: dict[str, Any]) -> Any:
+    """What partial evaluation does with a primitive that has no rule: all of it is unknown."""
+    return trace.default_process_primitive(primitive, tracers, params)
+
+
+def is_known(tracer: Any) -> bool:
+    return tracer.is_known()
+
+
+def as_unknown(trace: Any, value: Any) -> Any:
+    """A known value as a tracer of the unknown side."""
+    return trace.to_jaxpr_tracer(value)

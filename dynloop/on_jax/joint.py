@@ -1,0 +1,124 @@
+"""Joint equations: (x, dx) in one pass, entered by jvp and taken apart by partial evaluation.
+
+jvp of loop, forward and reverse binds the same primitive on the doubled state. Reverse mode then
+knows x and not dx: partial evaluation splits the joint equation into its primal half, with a cache
+of stored states, and a linear equation for dx that reads the cache. `jax.checkpoint` splits the
+same way, but stages the whole joint equation for later.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from dynloop.on_jax import internals
+from dynloop.on_jax.flat import Mask, cut, merge, pick
+from dynloop.on_jax.primitives import forward_p, loop_p, reverse_p, reverse_tangent_p, tangent_p
+from dynloop.on_jax.step import Loop, joint_loop, perturbed_carry, primal_loop, primal_step, split_joint
+
+
+def perturbed(tangents: Sequence[Any]) -> Mask:
+    return tuple(not internals.is_zero(t) and t.dtype != jax.dtypes.float0 for t in tangents)
+
+
+def joint_arguments(loop: Loop, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Loop, Mask, list[Any]]:
+    """The joint loop for these tangents, the mask of perturbed carries, and its arguments."""
+    c, k = cut(primals, loop.constants, loop.carries)
+    dc, dk = cut(tangents, loop.constants, loop.carries)
+    constants = perturbed(dc)
+    carry = perturbed_carry(loop, constants, perturbed(dk))
+
+    def dense(xs: list[Any], mask: Mask) -> list[Any]:
+        return [internals.instantiate(t) for t in pick(xs, mask)]
+
+    return joint_loop(loop, constants, carry), carry, [*c, *dense(dc, constants), *k, *dense(dk, carry)]
+
+
+def spread(tangents: Sequence[Any], mask: Mask, primals: Sequence[Any]) -> list[Any]:
+    """Tangents of the masked outputs, symbolic zeros for the others."""
+    return merge(mask, tangents, [internals.zero_tangent_of(x) for x in primals])
+
+
+class Halves(NamedTuple):
+    """Which inputs and outputs of a joint equation are primal, and the primal half's parameters."""
+
+    inputs: Mask
+    outputs: Mask
+    params: dict[str, Any]
+
+
+def halves(primitive: Any, params: dict[str, Any]) -> Halves | None:
+    """None: the equation is not joint."""
+    loop: Loop = params["loop"]
+    if loop.split is None or (primitive is reverse_p and not params["is_joint"]):
+        return None
+    nc, nk = loop.split
+    constants = [True] * nc + [False] * (loop.constants - nc)
+    carry = [True] * nk + [False] * (loop.carries - nk)
+    primal = primal_loop(loop)
+    if primitive is loop_p:
+        return Halves((*constants, *carry), tuple(carry), {"loop": primal})
+    if primitive is forward_p:
+        return Halves((*constants, *carry), (*carry, True, *carry), {"loop": primal})
+    step = params["step"]
+
+    def half(n: int) -> list[bool]:
+        return [True] * (n // 2) + [False] * (n // 2)
+
+    return Halves(
+        (*constants, *carry, True, *carry, *half(step.cotangents)),
+        (*half(step.sums), *half(step.cotangents)),
+        {"loop": primal, "step": primal_step(step, loop), "is_joint": False},
+    )
+
+
+def enter_partial_eval(primitive: Any) -> None:
+    """Register both partial-evaluation rules of a primitive that has joint equations."""
+
+    def split_equation(trace: Any, *tracers: Any, **params: Any) -> Any:
+        known = [internals.is_known(t) for t in tracers]
+        parts = halves(primitive, params)
+        if parts is None or all(known) or not all(pick(known, parts.inputs)):
+            return internals.bind_unknown(trace, primitive, tracers, params)
+        loop, primal_args = params["loop"], pick(tracers, parts.inputs)
+        with internals.under(trace):
+            if primitive is reverse_p:
+                out = reverse_p.bind(*primal_args, **parts.params)
+                n_ct, n = params["step"].cotangents, loop.constants + loop.carries
+                linear = reverse_tangent_p.bind(
+                    *tracers[:n], *tracers[len(tracers) - n_ct :], loop=loop, step=params["step"]
+                )
+                return merge([not o for o in parts.outputs], linear, merge(parts.outputs, out, parts.outputs))
+            primal = parts.params["loop"]
+            out = forward_p.bind(*primal_args, loop=primal)
+            c, dc, k, dk = split_joint(loop, tracers)
+            linear = tangent_p.bind(*c, *k, *out[primal.carries :], *dc, *dk, loop=loop)
+            if primitive is loop_p:
+                out = out[: primal.carries]
+            else:
+                # The tangent of the cache is a hint that no rule reads: zeros of the right shape.
+                rows = loop.layout.rows
+                hints = [jnp.zeros((rows, *a.shape), a.dtype) for a in loop.carry_avals[primal.carries :]]
+                linear = [*linear, *[internals.as_unknown(trace, x) for x in hints]]
+            return merge([not o for o in parts.outputs], linear, merge(parts.outputs, out, parts.outputs))
+
+    def split_for_checkpoint(saveable: Any, unknown: Any, inst: Any, eqn: Any) -> Any:
+        n = len(eqn.outvars)
+        residuals = [v for v, i in zip(eqn.invars, inst, strict=True) if not i and isinstance(v, internals.Var)]
+        if not any(unknown):
+            return eqn, eqn, [False] * n, [True] * n, residuals
+        parts = halves(primitive, eqn.params)
+        if parts is None or any(pick(unknown, parts.inputs)):
+            return None, eqn, [True] * n, [True] * n, residuals
+        known = eqn.replace(
+            invars=pick(eqn.invars, parts.inputs), outvars=pick(eqn.outvars, parts.outputs), params=parts.params
+        )
+        return known, eqn, [not o for o in parts.outputs], [True] * n, residuals
+
+    internals.set_partial_eval(primitive, split_equation)
+    internals.set_checkpoint(primitive, split_for_checkpoint)
+
+
+for _primitive in (loop_p, forward_p, reverse_p):
+    enter_partial_eval(_primitive)

@@ -1,0 +1,61 @@
+"""The five primitives, declared without rules so that each rule may name any of them.
+
+    loop             (constants, carry)                        -> carry'
+    forward          (constants, carry)                        -> carry', cache
+    tangent          (constants, carry, cache, tangents)       -> tangents'            linear in tangents
+    reverse          (constants, carry, cache, cotangents)     -> sums, cotangents'    linear in cotangents
+    reverse_tangent  (joint constants, joint carry,
+                      cotangents, their tangents)              -> tangents of reverse  linear in all tangents
+
+`cache` is the stored states and where they are: a pure function of (constants, carry), so any
+rule may drop it and run `forward` again. That closes the set under every transformation:
+for the map (x, ct) -> J(x)^T ct, reverse mode with cotangent v needs J(x) v, a loop on the
+doubled state, and the reverse gradient of x -> <J(x) v, ct>, a reverse sweep of that loop.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+
+from dynloop.on_jax import internals
+
+loop_p = internals.new_primitive("dynloop")
+forward_p = internals.new_primitive("dynloop_forward")
+tangent_p = internals.new_primitive("dynloop_tangent")
+reverse_p = internals.new_primitive("dynloop_reverse")
+reverse_tangent_p = internals.new_primitive("dynloop_reverse_tangent")
+
+
+def define(primitive: Any, meaning: Callable[..., Any]) -> None:
+    """Give a primitive its meaning in JAX operations: evaluation, abstract evaluation, lowering.
+
+    The meaning is traced once for each (parameters, abstract inputs) and remembered on the loop;
+    abstract evaluation reads the trace's outputs, lowering emits it.
+    """
+
+    def remembered(kind: str, params: dict[str, Any], key: Any, make: Callable[[], Any]) -> Any:
+        memory = params["loop"].memory
+        entry = (primitive, kind, tuple(sorted(params.items(), key=lambda item: item[0])), key)
+        if entry not in memory:
+            memory[entry] = make()
+        return memory[entry]
+
+    def traced(avals: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        return remembered("trace", params, avals, lambda: jax.make_jaxpr(partial(meaning, **params))(*avals))
+
+    def evaluate(*args: Any, **params: Any) -> Any:
+        return remembered("jit", params, None, lambda: jax.jit(partial(primitive.bind, **params)))(*args)
+
+    def abstract(*avals: Any, **params: Any) -> Any:
+        closed = traced(avals, params)
+        return list(closed.out_avals), closed.effects
+
+    def lowered(*args: Any, **params: Any) -> Any:
+        closed = traced(tuple(jax.typeof(x) for x in args), params)
+        return internals.as_function(closed)(*args)
+
+    primitive.def_impl(evaluate)
+    primitive.def_effectful_abstract_eval(abstract)
+    internals.set_lowering(primitive, lowered)

@@ -1,0 +1,62 @@
+"""`reverse_tangent`: the tangent of the reverse sweep, linear in every tangent.
+
+Run forward, it is the sweep of the joint loop. Transposed, it is one forward pass and one reverse
+sweep of the dual loop, which carries v beside x, v' = J(x) v: with cotangent v, the gradient with
+respect to ct is J(x) v and the one with respect to x is that of <J(x) v, ct>.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from dynloop.on_jax import internals
+from dynloop.on_jax.flat import cut
+from dynloop.on_jax.primitives import define, forward_p, reverse_p, reverse_tangent_p
+from dynloop.on_jax.step import Loop, Step, dual_loop, joint_masks, primal_loop, primal_step, split_joint, vjp_step
+from dynloop.on_jax.tangent import jvp_of_definition
+from dynloop.on_jax.traced import zeros
+
+
+def meaning(*args: Any, loop: Loop, step: Step) -> list[Any]:
+    n_state = loop.constants + loop.carries
+    cache = forward_p.bind(*args[:n_state], loop=loop)[loop.carries :]
+    out = reverse_p.bind(*args[:n_state], *cache, *args[n_state:], loop=loop, step=step, is_joint=True)
+    _, sums_dot, _, ct_dot = cut(out, *[step.sums // 2] * 2, *[step.cotangents // 2] * 2)
+    return [*sums_dot, *ct_dot]
+
+
+def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
+    return jvp_of_definition(partial(meaning, **params), primals, tangents)
+
+
+def transpose(cotangents: Sequence[Any], *args: Any, loop: Loop, step: Step) -> list[Any]:
+    primal, primal_of_step = primal_loop(loop), primal_step(step, loop)
+    n_state, n_ct, n_sum = loop.constants + loop.carries, primal_of_step.cotangents, primal_of_step.sums
+    c, dc, k, dk = split_joint(loop, args[:n_state])
+    ct, dct = cut(args[n_state:], n_ct, n_ct)
+    v_sum, v = cut([internals.instantiate(t) for t in cotangents], n_sum, n_ct)
+    dual = dual_loop(primal_of_step, primal)
+    state = [*c, *v_sum, *k, *v]
+    _, for_dct, cache = cut(forward_p.bind(*state, loop=dual), primal.carries, n_ct, 1 + dual.carries)
+    constants, carry = joint_masks(loop)
+    back = vjp_step(dual, (*constants, *[False] * n_sum), (*carry, *[True] * n_ct))
+    nothing = zeros(back.cotangent_avals[: sum(carry)])
+    out = reverse_p.bind(*state, *cache, *nothing, *ct, loop=dual, step=back, is_joint=False)
+    for_dc, for_dk, _ = cut(out, len(dc), len(dk), n_ct)
+
+    def wanted(values: list[Any], linear: list[Any]) -> list[Any]:
+        return [x if internals.is_linear_input(a) else None for x, a in zip(values, linear, strict=True)]
+
+    return [
+        *[None] * len(c),
+        *wanted(for_dc, dc),
+        *[None] * len(k),
+        *wanted(for_dk, dk),
+        *[None] * n_ct,
+        *wanted(for_dct, dct),
+    ]
+
+
+define(reverse_tangent_p, meaning)
+internals.set_jvp(reverse_tangent_p, jvp)
+internals.set_transpose(reverse_tangent_p, transpose)

@@ -1,0 +1,255 @@
+"""Loops and steps as values, and what differentiation derives from them.
+
+A `Loop` is a cond and a body on (constants, carry). A *joint* loop carries a state and its
+tangent, (x, dx), in one pass, and remembers in `split` how many of its constants and carries are
+primal, so that it can be taken apart again.
+
+A `Step` is the transposed step that the reverse sweep drives: (constants, carry, cotangents) ->
+(increments of the sums, cotangents before the step). It is an ordinary traced function, so it is
+differentiated like any other: no rule of the sweep needs to know what it computes.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+
+from dynloop import checkpoints
+from dynloop.on_jax.flat import Mask, cut, pick
+from dynloop.on_jax.internals import cotangent_aval
+from dynloop.on_jax.probe import perturbed_outputs
+from dynloop.on_jax.traced import Traced, pushforward, remembered, tangent_avals, with_active, zeros
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """cond, body: functions of (*constants, *carry). Compared by identity, as JAX's caches need."""
+
+    cond: Traced
+    body: Traced
+    constants: int
+    storage: checkpoints.Storage
+    split: tuple[int, int] | None = None
+    # The loop this is the joint form of, and the masks of what is perturbed: set when both are known.
+    origin: "Origin | None" = None
+    memory: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def carries(self) -> int:
+        return len(self.body.outputs)
+
+    @property
+    def constant_avals(self) -> list[Any]:
+        return self.body.inputs[: self.constants]
+
+    @property
+    def carry_avals(self) -> list[Any]:
+        return self.body.inputs[self.constants :]
+
+    @property
+    def layout(self) -> checkpoints.Layout:
+        return self.storage.layout(sum(a.size * a.dtype.itemsize for a in self.carry_avals))
+
+    def __repr__(self) -> str:
+        return f"Loop(constants={self.constants}, carries={self.carries}{', joint' if self.split else ''})"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a joint loop comes from."""
+
+    loop: Loop
+    constants: Mask
+    carry: Mask
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """run: (*constants, *carry, *cotangents) -> (*increments, *cotangents)."""
+
+    run: Traced
+    cotangents: int
+
+    @property
+    def sums(self) -> int:
+        return len(self.run.outputs) - self.cotangents
+
+    @property
+    def cotangent_avals(self) -> list[Any]:
+        return self.run.inputs[len(self.run.inputs) - self.cotangents :]
+
+    @property
+    def memory(self) -> dict[Any, Any]:
+        return self.run.memory
+
+    def __repr__(self) -> str:
+        return f"Step(cotangents={self.cotangents}, sums={self.sums})"
+
+
+# ---- the joint loop
+
+
+@remembered
+def perturbed_carry(loop: Loop, constants: Mask, carry: Mask) -> Mask:
+    """The least fixed point: carries that get a tangent from the masked constants and carries."""
+    while True:
+        touched = perturbed_outputs(loop.body, constants + carry)
+        grown = tuple(a or b for a, b in zip(carry, touched, strict=True))
+        if grown == carry:
+            return carry
+        carry = grown
+
+
+@remembered
+def joint_loop(loop: Loop, constants: Mask, carry: Mask) -> Loop:
+    """The loop on (c, dc[constants]) and (k, dk[carry]); `carry` is a fixed point of `perturbed_carry`."""
+    nc, nk, ndc, ndk = loop.constants, loop.carries, sum(constants), sum(carry)
+    push = pushforward(loop.body, constants + carry, carry)
+
+    def body(*flat: Any) -> list[Any]:
+        c, dc, k, dk = cut(flat, nc, ndc, nk, ndk)
+        outputs, tangents = push(*c, *k, *dc, *dk)
+        return [*outputs, *tangents]
+
+    def cond(*flat: Any) -> list[Any]:
+        c, _, k, _ = cut(flat, nc, ndc, nk, ndk)
+        return loop.cond(*c, *k)
+
+    avals = [
+        *loop.constant_avals,
+        *tangent_avals(pick(loop.constant_avals, constants)),
+        *loop.carry_avals,
+        *tangent_avals(pick(loop.carry_avals, carry)),
+    ]
+    return Loop(
+        Traced(cond, avals),
+        Traced(body, avals),
+        nc + ndc,
+        loop.storage,
+        split=(nc, nk),
+        origin=Origin(loop, constants, carry),
+    )
+
+
+def split_joint(loop: Loop, flat: Any) -> list[list[Any]]:
+    """Arguments of a joint loop (or anything laid out like them) as c, dc, k, dk."""
+    assert loop.split is not None
+    nc, nk = loop.split
+    return cut(flat, nc, loop.constants - nc, nk, loop.carries - nk)
+
+
+@remembered
+def primal_loop(loop: Loop) -> Loop:
+    """The primal half of a joint loop."""
+    if loop.origin:
+        return loop.origin.loop
+    c, dc, k, dk = split_joint(loop, loop.body.inputs)
+    nk = len(k)
+
+    def whole(flat: Any) -> list[Any]:
+        primal_c, primal_k = cut(flat, len(c), nk)
+        return [*primal_c, *zeros(dc), *primal_k, *zeros(dk)]
+
+    return Loop(
+        Traced(lambda *flat: loop.cond(*whole(flat)), c + k),
+        Traced(lambda *flat: loop.body(*whole(flat))[:nk], c + k),
+        len(c),
+        loop.storage,
+    )
+
+
+# ---- transposed steps
+
+
+@remembered
+def vjp_step(loop: Loop, constants: Mask, carry: Mask) -> Step:
+    """The step of the reverse sweep: the body's vector-Jacobian product for the masked inputs."""
+    mask = constants + carry
+
+    def run(*flat: Any) -> list[Any]:
+        args, cotangents = flat[: len(mask)], flat[len(mask) :]
+        body = with_active(loop.body, mask, args)
+        _, pull = jax.vjp(lambda *active: pick(body(*active), carry), *pick(args, mask))
+        return list(pull(list(cotangents)))
+
+    avals = [cotangent_aval(a) for a in pick(loop.carry_avals, carry)]
+    return Step(Traced(run, [*loop.body.inputs, *avals]), len(avals))
+
+
+@remembered
+def tangent_transpose(loop: Loop) -> Step:
+    """The Step that transposes the tangent half of a joint loop, on its primal loop's arguments."""
+    if loop.origin:
+        return vjp_step(loop.origin.loop, loop.origin.constants, loop.origin.carry)
+    c, dc, k, dk = split_joint(loop, loop.body.inputs)
+
+    def run(*flat: Any) -> list[Any]:
+        primal_c, primal_k, cotangents = cut(flat, len(c), len(k), len(dk))
+
+        def linear(*tangents: Any) -> list[Any]:
+            td, tk = cut(tangents, len(dc), len(dk))
+            return loop.body(*primal_c, *td, *primal_k, *tk)[len(k) :]
+
+        return list(jax.vjp(linear, *zeros(dc + dk))[1](cotangents))
+
+    avals = [cotangent_aval(a) for a in dk]
+    return Step(Traced(run, [*c, *k, *avals]), len(avals))
+
+
+@remembered
+def joint_step(step: Step, loop: Loop, constants: Mask, carry: Mask) -> Step:
+    """The Step on `joint_loop(loop, constants, carry)` that carries (ct, dct) and sums (s, ds)."""
+    joint = joint_loop(loop, constants, carry)
+    n_ct, n_sum = step.cotangents, step.sums
+    push = pushforward(step.run, constants + carry + (True,) * n_ct, (True,) * (n_sum + n_ct))
+
+    def run(*flat: Any) -> list[Any]:
+        state, ct, dct = cut(flat, joint.constants + joint.carries, n_ct, n_ct)
+        c, dc, k, dk = split_joint(joint, state)
+        outputs, tangents = push(*c, *k, *ct, *dc, *dk, *dct)
+        return [*outputs[:n_sum], *tangents[:n_sum], *outputs[n_sum:], *tangents[n_sum:]]
+
+    avals = [*joint.body.inputs, *step.cotangent_avals, *tangent_avals(step.cotangent_avals)]
+    return Step(Traced(run, avals), 2 * n_ct)
+
+
+@remembered
+def primal_step(step: Step, loop: Loop) -> Step:
+    """The primal half of a joint Step on a joint loop."""
+    primal = primal_loop(loop)
+    _, dc, _, dk = split_joint(loop, loop.body.inputs)
+    n_ct, n_sum = step.cotangents // 2, step.sums // 2
+    ct, dct = cut(step.cotangent_avals, n_ct, n_ct)
+
+    def run(*flat: Any) -> list[Any]:
+        c, k, t = cut(flat, primal.constants, primal.carries, n_ct)
+        out = step.run(*c, *zeros(dc), *k, *zeros(dk), *t, *zeros(dct))
+        return [*out[:n_sum], *out[2 * n_sum : 2 * n_sum + n_ct]]
+
+    return Step(Traced(run, [*primal.body.inputs, *ct]), n_ct)
+
+
+@remembered
+def dual_loop(step: Step, loop: Loop) -> Loop:
+    """The joint loop on (c, v_c), (k, v) whose v advances by the transpose of `step` in its cotangents."""
+    n_ct, n_sum, nc, nk = step.cotangents, step.sums, loop.constants, loop.carries
+    v_sum, v = cut([cotangent_aval(a) for a in step.run.outputs], n_sum, n_ct)
+
+    def body(*flat: Any) -> list[Any]:
+        c, vc, k, vk = cut(flat, nc, n_sum, nk, n_ct)
+        transpose = jax.vjp(lambda *ct: step.run(*c, *k, *ct), *zeros(step.cotangent_avals))[1]
+        return [*loop.body(*c, *k), *transpose([*vc, *vk])]
+
+    def cond(*flat: Any) -> list[Any]:
+        c, _, k, _ = cut(flat, nc, n_sum, nk, n_ct)
+        return loop.cond(*c, *k)
+
+    avals = [*loop.constant_avals, *v_sum, *loop.carry_avals, *v]
+    return Loop(Traced(cond, avals), Traced(body, avals), nc + n_sum, loop.storage, split=(nc, nk))
+
+
+def joint_masks(loop: Loop) -> tuple[Mask, Mask]:
+    """Which constants and carries of its primal loop a joint loop has tangents for."""
+    assert loop.origin is not None, "a joint loop that differentiates a primal one keeps its origin"
+    return loop.origin.constants, loop.origin.carry
+

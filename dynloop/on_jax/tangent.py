@@ -1,0 +1,71 @@
+"""`tangent`: the linear map that the loop applies to tangents, at a state whose primal run is done.
+
+Run forward, it needs no stored state: it is the joint loop, whose primal half repeats the run.
+Transposed, it is the reverse sweep, which reads the cache.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+
+from dynloop.on_jax import internals
+from dynloop.on_jax.flat import cut, merge, pick
+from dynloop.on_jax.joint import perturbed
+from dynloop.on_jax.primitives import define, loop_p, reverse_p, tangent_p
+from dynloop.on_jax.step import Loop, primal_loop, tangent_transpose
+
+
+class Arguments(NamedTuple):
+    constants: list[Any]
+    carry: list[Any]
+    cache: list[Any]
+    constants_dot: list[Any]
+    carry_dot: list[Any]
+
+
+def arguments(loop: Loop, flat: Sequence[Any]) -> Arguments:
+    assert loop.split is not None
+    nc, nk = loop.split
+    return Arguments(*cut(flat, nc, nk, 1 + nk, loop.constants - nc, loop.carries - nk))
+
+
+def meaning(*args: Any, loop: Loop) -> list[Any]:
+    a = arguments(loop, args)
+    out = loop_p.bind(*a.constants, *a.constants_dot, *a.carry, *a.carry_dot, loop=loop)
+    return out[len(a.carry) :]
+
+
+def jvp_of_definition(meaning: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
+    """Differentiate what a primitive stands for, in its perturbed arguments."""
+    mask = perturbed(tangents)
+
+    def active(*xs: Any) -> Any:
+        return meaning(*merge(mask, xs, primals))
+
+    return jax.jvp(active, pick(primals, mask), pick(tangents, mask))
+
+
+def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, loop: Loop) -> Any:
+    n = len(primals) - (loop.constants + loop.carries - sum(loop.split or ()))
+    if not any(perturbed(tangents[:n])):
+        dense = [internals.instantiate(t) for t in tangents[n:]]
+        return tangent_p.bind(*primals, loop=loop), tangent_p.bind(*primals[:n], *dense, loop=loop)
+    return jvp_of_definition(partial(meaning, loop=loop), primals, tangents)
+
+
+def transpose(cotangents: Sequence[Any], *args: Any, loop: Loop) -> list[Any]:
+    a = arguments(loop, args)
+    seeds = [internals.instantiate(ct) for ct in cotangents]
+    out = reverse_p.bind(
+        *a.constants, *a.carry, *a.cache, *seeds, loop=primal_loop(loop), step=tangent_transpose(loop), is_joint=False
+    )
+    linear = [*a.constants_dot, *a.carry_dot]
+    wanted = [o if internals.is_linear_input(x) else None for o, x in zip(out, linear, strict=True)]
+    return [*[None] * (len(args) - len(linear)), *wanted]
+
+
+define(tangent_p, meaning)
+internals.set_jvp(tangent_p, jvp)
+internals.set_transpose(tangent_p, transpose)
