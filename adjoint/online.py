@@ -19,7 +19,7 @@ from itertools import pairwise
 from adjoint.actions import Action, Advance, Discard, Restore, Store, Turn
 from adjoint.binomial import SATURATED, fewest_stores, first_offset, repetition
 from adjoint.errors import ScheduleError, checked_integer
-from adjoint.placement import StoreTable, store_table
+from adjoint.placement import NONE_FREED, StoreTable, store_table
 from adjoint.planning import Plan, plan
 from adjoint.schedule import Cost, Schedule, checked_steps
 from adjoint.sweep import Gap, reverse
@@ -74,7 +74,7 @@ class Online(Schedule):
         return self.run_blocks(n) if self.leaf else self.run(n)
 
     def cost(self, steps: int) -> Cost:
-        """See `Schedule.cost`. O(slots^2 + stores of the forward pass)."""
+        """See `Schedule.cost`. O(slots + stores of the forward pass)."""
         n = self.checked(steps)
         if n == 0:
             return Cost(steps=0, advances=0, turns=0, stores=0, slots=0)
@@ -106,37 +106,38 @@ class Online(Schedule):
     def table(self, n: int) -> StoreTable:
         """A store table that reaches n; rounding n up keeps the number of different tables small."""
         if not self.slots:
-            return StoreTable((SATURATED,), (0,))
+            return StoreTable((SATURATED,), (0,), (NONE_FREED,))
         return store_table(self.slots, min(max(1 << n.bit_length(), 1024), SATURATED))
 
     def run(self, n: int) -> Iterator[Action]:
         """The actions without a leaf."""
         table = self.table(n)
-        last = bisect_left(table.states, n)
-        for state, slot, following in zip(table.states[:last], table.slots, (*table.states[1:last], n), strict=False):
-            yield Store(state, slot)
-            yield Advance(state, following)
+        held: dict[int, int] = {}
+        for entry in range(bisect_left(table.states, n)):
+            yield from store(table, entry, held)
+            yield Advance(table.states[entry], min(table.states[entry + 1], n))
         if n:
-            yield from self.reversal(n, dict(table.held(n)))
+            yield from self.reversal(n, held)
 
     def reversal(self, n: int, held: dict[int, int]) -> Iterator[Action]:
-        """Turns n steps, or blocks of steps, from what the slots hold (a slot for each state)."""
-        chosen = plan(sorted(held), n, self.slots)
+        """Turns n steps, or blocks of steps, from what the slots hold (a state for each slot)."""
+        home = {state: slot for slot, state in held.items()}
+        chosen = plan(sorted(home), n, self.slots)
         kept, start = chosen.kept, chosen.sweep_from
-        free = [slot for slot in range(self.slots - 1, -1, -1) if slot not in held.values()]
-        for state, slot in held.items():
-            if state not in kept and state != start:
+        free = [slot for slot in range(self.slots - 1, -1, -1) if slot not in held]
+        for state, slot in home.items():
+            if state > kept[-1] and state != start:
                 yield Discard(state, slot)
                 free.append(slot)
         working: int | None = None
-        if start not in kept:
-            yield Restore(start, held[start])
-            yield Discard(start, held[start])
-            free.append(held[start])
+        if start > kept[-1]:
+            yield Restore(start, home[start])
+            yield Discard(start, home[start])
+            free.append(home[start])
             working = start
         stops = (*kept[1:], n)
         gaps: list[Gap] = [
-            (state, held[state], repetition(stop - state, self.slots - rank))
+            (state, home[state], repetition(stop - state, self.slots - rank))
             for rank, (state, stop) in enumerate(zip(kept, stops, strict=True))
         ]
         yield from reverse(gaps, n, self.slots, free, working)
@@ -146,31 +147,24 @@ class Online(Schedule):
         u = self.leaf
         blocks = -(-n // u)
         table = self.table(blocks)
-        entry = 0
+        entry, held = 0, dict[int, int]()
         for state in range(n):
             if state == table.states[entry] * u:
-                yield Store(state, table.slots[entry])
+                for action in store(table, entry, held):
+                    yield in_steps(action, u)
                 entry += 1
             yield self.ring(state)
             yield Advance(state, state + 1)
         earlier = n - min(n, u)
         yield from self.turn_ring(earlier, n)
-        held = dict(table.held(blocks))
         whole = -(-earlier // u)
-        for block in [block for block in held if block >= whole]:
-            yield Discard(block * u, held.pop(block))
+        for slot in [slot for slot, block in held.items() if block >= whole]:
+            yield Discard(held.pop(slot) * u, slot)
         for action in self.reversal(whole, held) if whole else ():
-            match action:
-                case Advance(start, stop):
-                    yield Advance(start * u, stop * u)
-                case Store(state, slot):
-                    yield Store(state * u, slot)
-                case Restore(state, slot):
-                    yield Restore(state * u, slot)
-                case Discard(state, slot):
-                    yield Discard(state * u, slot)
-                case Turn(block):
-                    yield from self.turn_block(block * u, min(block * u + u, earlier))
+            if isinstance(action, Turn):
+                yield from self.turn_block(action.step * u, min(action.step * u + u, earlier))
+            else:
+                yield in_steps(action, u)
 
     def turn_block(self, start: int, stop: int) -> Iterator[Action]:
         """From working state `start`, fills the ring with the block's states and turns them."""
@@ -193,6 +187,23 @@ class Online(Schedule):
         return Store(state, self.slots + state % self.leaf)
 
 
+def store(table: StoreTable, entry: int, held: dict[int, int]) -> Iterator[Store | Discard]:
+    """One store of the forward pass and the drops that go with it; keeps `held`, the state in each slot, up to date."""
+    state, slot = table.states[entry], table.slots[entry]
+    held[slot] = state
+    yield Store(state, slot)
+    for gone in table.freed[entry]:
+        if gone >= 0:
+            yield Discard(held.pop(gone), gone)
+
+
+def in_steps(action: Advance | Store | Restore | Discard, u: int) -> Action:
+    """An action on whole blocks of u steps, as one on steps."""
+    if isinstance(action, Advance):
+        return Advance(action.start * u, action.stop * u)
+    return type(action)(action.state * u, action.slot)
+
+
 def sweep_stores(chosen: Plan, n: int, slots: int) -> int:
     """The stores of a plan's binomial sweeps, each gap's first state being stored already."""
     total, m = 0, slots
@@ -203,7 +214,7 @@ def sweep_stores(chosen: Plan, n: int, slots: int) -> int:
     length = n - newest
     if length == 1:
         return total
-    # The first sweep may split the newest gap elsewhere than the fewest stores would have it.
-    k = max(first_offset(length, m, repetition(length, m)), chosen.sweep_from - newest)
+    # The first sweep may split the newest gap elsewhere than the fewest stores would have it: `sweep.reverse`.
+    k = max(first_offset(length, m, repetition(length, m)), chosen.sweep_from - newest + 1)
     right = fewest_stores(length - k, m - 1) if length - k > 1 else 0
     return total + right + fewest_stores(k, m) - 1

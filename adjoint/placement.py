@@ -1,9 +1,13 @@
 """Which states to store while the number of steps is still unknown: the rule, as one fixed sequence.
 
-The rule ("sparse A-revolve"): state i is a candidate when it is at least max(1, i // (4 s)) steps past the last stored
-one. While a slot is free it is stored. Afterwards one stored state other than state 0 makes room: the one without which
-the reversal of i steps would be cheapest, each gap being reversed by binomial checkpointing with the slots left to it;
-if not storing is no dearer, the candidate is passed over.
+The rule ("sparse A-revolve"): state i is a candidate when it is at least max(1, i // (10 s)) steps past the last stored
+one. What is stored is judged by what reversing the steps so far would cost, each gap between two stored states being
+reversed by binomial checkpointing with the slots left to it. While a slot is free, a candidate is stored. Otherwise the
+stored state whose loss makes that cost least makes room for it, never state 0; if not storing is no dearer, the
+candidate is passed over. After a store up to two more states are dropped, as long as each lowers the cost: a stored
+state takes a slot from every gap on its right, so one in a bad place is worse than none.
+With those states gone already, what is left to decide when the loop has stopped is one number, how many of the oldest
+states to keep (`adjoint.planning`): a compiled loop pays for every operation of that decision, and for none of this.
 That a loop of unknown length can be checkpointed as it runs, by dropping stored states, is due to Wang, Moin &
 Iaccarino 2009 and to Stumm & Walther 2010; here a drop is judged by the reversal's cost, and the least distance makes
 stores rare.
@@ -16,12 +20,17 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import accumulate
+from math import inf
+from operator import add, sub
 
 from adjoint.binomial import SATURATED, Optimum
 from adjoint.errors import ScheduleError, checked_integer
 
-SPARSITY = 4
+SPARSITY = 10
 """c in the least distance i // (c s) of a candidate i: more of it stores more often and repeats a little less."""
+
+NONE_FREED: tuple[int, int] = (-1, -1)
 
 # No gap is longer than the largest int32, which is as far as these functions reach.
 optimum = cache(Optimum)
@@ -34,6 +43,7 @@ class StoreTable:
     Args:
         states: the stored states' indices, ascending; the last entry is the sentinel 2**31 - 1.
         slots: the slot that each goes to, overwriting what it held; 0 beside the sentinel.
+        freed: two more slots whose states are dropped at each store, in that order; -1 for none.
 
     >>> table = store_table(3, limit=8)
     >>> table.states, table.slots
@@ -44,19 +54,25 @@ class StoreTable:
 
     states: tuple[int, ...]
     slots: tuple[int, ...]
+    freed: tuple[tuple[int, int], ...]
 
     def held(self, steps: int) -> tuple[tuple[int, int], ...]:
         """What the slots hold after a forward pass of `steps` steps: pairs (state, slot), by state."""
         stored = bisect_left(self.states, steps)
-        latest = dict(zip(self.slots[:stored], self.states[:stored], strict=True))
-        return tuple(sorted((state, slot) for slot, state in latest.items()))
+        held: dict[int, int] = {}
+        for state, slot, freed in zip(self.states[:stored], self.slots, self.freed, strict=False):
+            held[slot] = state
+            for gone in freed:
+                held.pop(gone, None)
+        return tuple(sorted((state, slot) for slot, state in held.items()))
 
 
 @lru_cache(maxsize=256)
 def store_table(slots: int, limit: int = SATURATED) -> StoreTable:
     """The stores of an online forward pass: its events with a state below `limit`.
 
-    The first `slots` states go to the slots of their own number; the table for a smaller limit is a prefix.
+    The first `slots` states go to the slots of their own number; later ones to the slot freed last, or to that of the
+    state they replace. The table for a smaller limit is a prefix.
 
     Args:
         slots: states kept at once, state 0 included, >= 1.
@@ -76,87 +92,116 @@ def store_table(slots: int, limit: int = SATURATED) -> StoreTable:
     if limit > SATURATED:
         raise ScheduleError("limit", limit, "at most 2**31 - 1", "split the loop, or store blocks of several steps")
     first = range(min(slots, limit))
-    states, places = list(first), list(first)
+    events = [(state, state, NONE_FREED) for state in first]
     if slots > 1 and limit > slots:
-        stored, homes = Stored(slots), list(first)
+        stored, homes, free = Stored(slots), list(first), list[int]()
         state = slots
         while (state := max(state, stored.next_candidate())) < limit:
-            evicted = stored.evicted_by(state)
-            if evicted:
-                stored.replace(evicted, state)
-                home = homes.pop(evicted)
-                homes.append(home)
-                states.append(state)
-                places.append(home)
+            home = stored.admit(state, homes, free)
+            if home is not None:
+                freed = stored.thin(homes)
+                free += [slot for slot in freed if slot >= 0]
+                events.append((state, home, freed))
             state += 1
-    return StoreTable((*states, SATURATED), (*places, 0))
+    states, places, freed = zip(*events, (SATURATED, 0, NONE_FREED), strict=True)
+    return StoreTable(states, places, freed)
 
 
 class Stored:
-    """The stored states, all slots being full, with the reversal cost of every gap kept up to date.
+    """The stored states, with the reversal cost of every gap kept up to date.
 
-    Gap a lies between the stored states a and a + 1; the last one, from the newest stored state to the candidate,
-    changes with every candidate and is not among the lists. With P(l, m) the least advances for l steps and m slots:
-    keep[a] = P(gap, s - a), its cost with all states stored; shift[a] = P(gap, s - a + 1), its cost with one state
-    fewer on the left; merge[j] = P(gap j - 1 and gap j together, s - j + 1), their cost without stored state j.
-    An eviction leaves the entries on its left as they are.
+    Gap a lies between the stored states a and a + 1. With P(l, m) the least advances for l steps and m slots:
+    keep[a] = P(gap a, s - a), its cost; relief[a] = P(gap a, s - a + 1) - keep[a] <= 0, the change when a state on its
+    left is dropped; merge[j] = P(gap j - 1 and gap j together, s - j + 1) - keep[j - 1] - keep[j], the change in those
+    two when state j is dropped. The newest state's own step needs no advance.
+    A drop leaves the entries on its left as they are, and an appended state all of them.
     """
 
-    __slots__ = ("gaps", "keep", "last", "merge", "shift", "slots")
+    __slots__ = ("gaps", "keep", "last", "merge", "relief", "slots")
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self.last = slots - 1
         self.gaps: list[int] = [1] * (slots - 1)
         self.keep: list[int] = [0] * (slots - 1)
-        self.shift: list[int] = [0] * (slots - 1)
-        self.merge: list[int] = [0] + [1] * (slots - 2)
+        self.relief: list[int] = [0] * (slots - 1)
+        # State 0 is never dropped.
+        self.merge: list[float] = [inf] + [1] * (slots - 2)
 
     def next_candidate(self) -> int:
-        """The first state i with i - last >= max(1, i // (4 s)).
+        """The first state i with i - last >= max(1, i // (10 s)).
 
-        With i = last + g and D = 4 s that is (last + g) // D <= g, or g (D - 1) > last - D.
+        With i = last + g and D = 10 s that is (last + g) // D <= g, or g (D - 1) > last - D.
         """
         spread = SPARSITY * self.slots
         return self.last + max(1, (self.last - spread) // (spread - 1) + 1)
 
-    def evicted_by(self, candidate: int) -> int:
-        """The rank of the stored state that makes room for the candidate, or 0 to pass the candidate over.
+    def admit(self, candidate: int, homes: list[int], free: list[int]) -> int | None:
+        """Stores the candidate, or passes it over; returns its slot, or None.
 
-        All costs are compared as differences to the sum of `keep`, so that one pass from the right suffices.
+        Args:
+            candidate: a state beyond the newest.
+            homes: the slot of each stored state; kept up to date.
+            free: the free slots, the next one to use last; kept up to date.
         """
-        keep, shift, merge = self.keep, self.shift, self.merge
-        newest = len(keep)
-        gap = candidate - self.last
-        # The candidate itself is turned too: without its store, its step is one more of the last gap.
-        best, evicted = optimum(1)(gap + 1), 0
-        least = optimum(2)(self.gaps[-1] + gap) - keep[-1]
-        rank = newest
-        shifted = optimum(2)(gap)
-        for j in range(newest - 1, 0, -1):
-            cost = merge[j] - keep[j - 1] - keep[j] + shifted
-            # Of equals the oldest state goes.
-            if cost <= least:
-                least, rank = cost, j
-            shifted += shift[j] - keep[j]
-        if least < best:
-            evicted = rank
-        return evicted
+        newest, gap = self.last, candidate - self.last
+        self.append(candidate)
+        if free:
+            home = free.pop()
+        else:
+            change, rank = self.best_drop()
+            # Without its store the candidate's step is one more of a gap with one slot: P(gap + 1, 1) - P(gap, 1).
+            if change >= gap:
+                for entries in (self.gaps, self.keep, self.relief, self.merge):
+                    entries.pop()
+                self.last = newest
+                return None
+            self.drop(rank)
+            home = homes.pop(rank)
+        homes.append(home)
+        return home
 
-    def replace(self, evicted: int, candidate: int) -> None:
-        """Drops the stored state of that rank and stores the candidate as the newest."""
-        slots, newest = self.slots, len(self.gaps)
-        gap = candidate - self.last
-        gaps = self.gaps
-        gaps.append(gap)
-        gaps[evicted - 1 : evicted + 1] = [gaps[evicted - 1] + gaps[evicted]]
-        self.keep.append(0)
-        self.shift.append(optimum(2)(gap))
-        self.merge.append(optimum(2)(gaps[-1]) if evicted == newest else 0)
-        # A gap on the right of the evicted state loses one rank: it is kept at the cost it had when shifted.
-        self.keep[evicted - 1 :] = [self.merge[evicted], *self.shift[evicted + 1 :]]
-        ranks = range(evicted - 1, newest)
-        self.shift[evicted - 1 :] = [optimum(slots - a + 1)(gaps[a]) for a in ranks]
-        near = range(max(evicted - 1, 1), newest)
-        self.merge[near.start :] = [optimum(slots - j + 1)(gaps[j - 1] + gaps[j]) for j in near]
-        self.last = candidate
+    def thin(self, homes: list[int]) -> tuple[int, int]:
+        """Drops up to two states whose loss makes the reversal cheaper; returns their slots, -1 for none."""
+        freed = [-1, -1]
+        for place in range(2):
+            change, rank = self.best_drop()
+            if change >= 0:
+                break
+            self.drop(rank)
+            freed[place] = homes.pop(rank)
+        return freed[0], freed[1]
+
+    def best_drop(self) -> tuple[float, int]:
+        """The change in cost and the rank of the drop, other than of state 0 or the newest, that costs least.
+
+        Dropping j changes the cost by merge[j] and by the relief of every gap beyond j. Of equals the oldest goes.
+        """
+        changes = list(map(sub, self.merge, accumulate(self.relief)))
+        least = min(changes)
+        return least + sum(self.relief), changes.index(least)
+
+    def append(self, state: int) -> None:
+        """Stores a state as the newest, even beyond the number of slots: one must be dropped then."""
+        rank = len(self.gaps)
+        gap = state - self.last
+        keep = optimum(self.slots - rank)(gap)
+        more = optimum(self.slots - rank + 1)
+        self.merge.append(more(self.gaps[-1] + gap) - self.keep[-1] - keep if rank else inf)
+        self.gaps.append(gap)
+        self.keep.append(keep)
+        self.relief.append(more(gap) - keep)
+        self.last = state
+
+    def drop(self, j: int) -> None:
+        """Drops the stored state of rank j, neither state 0 nor the newest."""
+        gaps, keep, relief, merge = self.gaps, self.keep, self.relief, self.merge
+        gaps[j - 1 : j + 1] = [gaps[j - 1] + gaps[j]]
+        # A gap beyond j loses one rank: what it costs then is known.
+        keep[j - 1 :] = [int(merge[j]) + keep[j - 1] + keep[j], *map(add, keep[j + 1 :], relief[j + 1 :])]
+        del relief[j - 1 :], merge[j - 1 if j > 1 else 1 :]
+        for a in range(j - 1, len(gaps)):
+            more = optimum(self.slots - a + 1)
+            relief.append(more(gaps[a]) - keep[a])
+            if a:
+                merge.append(more(gaps[a - 1] + gaps[a]) - keep[a - 1] - keep[a])

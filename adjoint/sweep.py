@@ -25,7 +25,7 @@ def reverse(gaps: list[Gap], end: int, slots: int, free: list[int], working: int
         end: steps to turn.
         slots: all slots that the reversal may use.
         free: slots that hold nothing needed, the next one to use last; used up.
-        working: the working state, if there is one: in the newest gap, at most an optimal offset from its start.
+        working: the working state, if there is one: in the newest gap, before the last optimal offset from its start.
 
     Returns:
         An iterator of actions. Memory: O(slots), whatever the number of steps.
@@ -41,11 +41,10 @@ def reverse(gaps: list[Gap], end: int, slots: int, free: list[int], working: int
                 free.append(slot)
         while working < last:
             length = last + 1 - start
-            # A working state beyond the first offset is still within the optimal interval: go on from there.
-            target = max(start + first_offset(length, slots + 1 - len(gaps), t), working)
-            if target > working:
-                yield Advance(working, target)
-                working = target
+            # From a working state at or beyond the first offset the next state is still an optimal split.
+            target = max(start + first_offset(length, slots + 1 - len(gaps), t), working + 1)
+            yield Advance(working, target)
+            working = target
             gaps[-1] = (start, slot, t - 1)
             if target < last:
                 start, slot = target, free.pop()

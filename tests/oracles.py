@@ -6,8 +6,10 @@ Nothing here is imported from `adjoint`. A chain of n steps has the states 0..n;
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from functools import cache
 from itertools import combinations, pairwise
+from typing import Any
 
 Costs = list[list[int]]
 
@@ -78,8 +80,8 @@ def shortest_split_reversal(n: int, s: int) -> int:
     return n + min(shortest_reversal(n, s, stored, working=None) for stored in sets)
 
 
-def stores_of_sparse_rule(slots: int, limit: int) -> list[tuple[int, int]]:
-    """(state, slot) of every online store before state `limit`, by the rule's definition: each choice priced afresh."""
+def stores_of_sparse_rule(slots: int, limit: int) -> list[tuple[int, int, list[int]]]:
+    """(state, slot, slots freed besides) of every online store before state `limit`: each choice priced afresh."""
 
     @cache
     def least(n: int, s: int) -> int:
@@ -95,30 +97,61 @@ def stores_of_sparse_rule(slots: int, limit: int) -> list[tuple[int, int]]:
     def price(states: list[int], end: int) -> int:
         return sum(least(right - left, slots - rank) for rank, (left, right) in enumerate(pairwise([*states, end])))
 
+    def best_drop(states: list[int], end: int) -> tuple[int, int]:
+        """The price without the state of that rank, the least there is; of equals the smallest rank."""
+        return min((price(states[:j] + states[j + 1 :], end), j) for j in range(1, len(states) - 1))
+
     held: list[int] = []
     place: dict[int, int] = {}
-    events: list[tuple[int, int]] = []
+    free: list[int] = []
+    events: list[tuple[int, int, list[int]]] = []
     for i in range(limit):
-        if held and i - held[-1] < max(1, i // (4 * slots)):
+        if held and i - held[-1] < max(1, i // (10 * slots)):
             continue
+        offered, freed = [*held, i], list[int]()
         if len(held) < slots:
-            slot = len(held)
+            place[i] = free.pop() if free else i
+        elif slots == 1 or price(held, i + 1) <= best_drop(offered, i + 1)[0]:
+            continue
         else:
-            options = [(price(held, i + 1), 0)]
-            options += [(price([*held[:j], *held[j + 1 :], i], i), j) for j in range(1, slots)]
-            evicted = min(options)[1]
-            if evicted == 0:
-                continue
-            slot = place.pop(held.pop(evicted))
-        held.append(i)
-        place[i] = slot
-        events.append((i, slot))
+            place[i] = place.pop(offered.pop(best_drop(offered, i + 1)[1]))
+        while len(offered) > 2 and len(freed) < 2:
+            cost, j = best_drop(offered, i + 1)
+            if cost >= price(offered, i + 1):
+                break
+            freed.append(place.pop(offered.pop(j)))
+        free += freed
+        held = offered
+        events.append((i, place[i], freed))
     return events
 
 
-def held_after(events: list[tuple[int, int]], steps: int) -> dict[int, int]:
+def held_after(events: list[tuple[int, int, list[int]]], steps: int) -> dict[int, int]:
     """Slot -> state after a forward pass of so many steps."""
-    return {slot: state for state, slot in events if state < steps}
+    held: dict[int, int] = {}
+    for state, slot, freed in events:
+        if state < steps:
+            held[slot] = state
+            for gone in freed:
+                del held[gone]
+    return held
+
+
+def cheapest_prefix(stored: tuple[int, ...], n: int, s: int, table: Costs) -> tuple[int, int, int]:
+    """Of all numbers of oldest states to keep: the least advances, the greatest such number, where the sweep starts.
+
+    The first sweep of the newest gap starts from the newest stored state if one step more is still an optimal split.
+    """
+    options: list[tuple[int, int, int]] = []
+    for k in range(1, len(stored) + 1):
+        kept, m, length = stored[:k], s - k + 1, n - stored[k - 1]
+        starts = [kept[-1]]
+        if length > m + 1:
+            offsets = optimal_first_offsets(table, length, m)
+            starts += [state for state in stored[-1:] if state - kept[-1] < offsets[-1]]
+        options.append((price_of_keeping_all(kept, n, s, table) - starts[-1] + kept[-1], -k, starts[-1]))
+    price, negative, start = min(options)
+    return price, -negative, start
 
 
 def cheapest_plan(stored: tuple[int, ...], n: int, s: int, table: Costs) -> int:
@@ -144,3 +177,11 @@ def cheapest_plan(stored: tuple[int, ...], n: int, s: int, table: Costs) -> int:
 def price_of_keeping_all(stored: tuple[int, ...], n: int, s: int, table: Costs) -> int:
     """The advances of a reversal that drops no stored state."""
     return sum(table[s - rank][right - left] for rank, (left, right) in enumerate(pairwise([*stored, n])))
+
+
+def unrolled(cond: Callable[[Any], Any], body: Callable[[Any], Any], init: Any) -> Any:
+    """The loop itself, in Python: its value and, differentiated by the array library, every derivative."""
+    carry = init
+    while cond(carry):
+        carry = body(carry)
+    return carry

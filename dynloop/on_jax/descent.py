@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from dynloop.on_jax.forward import get, put
-from dynloop.on_jax.placement import Binomials, Stack, stack_of
+from dynloop.on_jax.placement import Binomials, Stack, entry, stack_of
 from dynloop.on_jax.step import Loop
 
 
@@ -57,18 +58,13 @@ class Descent:
     def __init__(self, loop: Loop, constants: Sequence[Any]):
         self.loop, self.constants, self.layout = loop, constants, loop.layout
         self.binomials = None if self.layout.is_complete else Binomials(self.layout.slots)
-        self.place = jnp.arange(self.layout.slots + 1, dtype=jnp.int32)
+        self.place = np.arange(self.layout.slots + 1, dtype=np.int32)
         self.first_leaf_row = self.layout.rows - self.layout.leaf
 
     def begin(self, steps: Array, stored: Array) -> tuple[Run, Stack]:
-        """The run that the forward pass left behind, and the checkpoints to keep below it."""
-        if self.layout.leaf:
-            first = jnp.maximum(steps - self.layout.leaf, 0)
-            return Run(first, steps, jnp.full_like(steps, -1)), stack_of(self.layout, stored, self.blocks(first))
-        stack = stack_of(self.layout, stored, steps)
-        run, top = self.stack_run(stack.states, stack.top, steps)
-        # Where there is no run, the first sweep may start from a dropped state, as planned.
-        return run, self.with_top(stack, top, is_moved=top < stack.top)
+        """The run that the forward pass left in the leaf rows, if any, and the checkpoints to keep below it."""
+        first = jnp.maximum(steps - self.layout.leaf, 0)
+        return Run(first, steps, jnp.full_like(steps, -1)), stack_of(self.layout, stored, self.blocks(first))
 
     def next_run(self, sweep: Sweep) -> Sweep:
         """Descend until the states below `sweep.run.end` are stored, by one split or all of them."""
@@ -82,26 +78,29 @@ class Descent:
             states = jnp.where(pushed, split.start + self.place - top, stack.states)
             run, new_top = self.stack_run(states, top + count, end)
         else:
-            first = stack.states[top] * self.layout.block
-            states = stack.states.at[top + 1].set(stack.states[top] + split.offset)
+            base = entry(stack.states, top)
+            first = base * self.layout.block
+            states = jnp.where(self.place == top + 1, base + split.offset, stack.states)
             new_top = jnp.where(split.is_leaf, top - 1, top + 1)
             is_run = split.is_leaf & (end > 0)
             run = Run(jnp.where(is_run, first, end), end, first)
-        level = stack.levels[top]
-        levels = stack.levels.at[top].set(level - 1).at[top + 1].set(level)
-        stack = self.with_top(stack._replace(states=states, levels=levels), new_top, is_moved=jnp.asarray(True))
-        return sweep._replace(run=run, stack=stack, buffers=buffers)
+        # The right gap of a split keeps its number of sweeps, the left one has one less.
+        level = entry(stack.levels, top)
+        levels = jnp.where(self.place == top, level - 1, jnp.where(self.place == top + 1, level, stack.levels))
+        source, row = entry(states, new_top), entry(stack.rows, new_top)
+        return sweep._replace(run=run, stack=Stack(states, stack.rows, levels, new_top, source, row), buffers=buffers)
 
     def split(self, end: Array, stack: Stack, top: Array) -> Split:
         """The next split below `end`; nothing to do when no step is left."""
-        base, slots, block = stack.states[top], self.layout.slots - top, self.layout.block
+        base, slots, block = entry(stack.states, top), self.layout.slots - top, self.layout.block
         length, source = self.blocks(end) - base, stack.source * block
         if self.binomials is None:
             is_leaf, offset = jnp.asarray(True), jnp.asarray(1, jnp.int32)
         else:
             is_leaf = length == 1 if self.layout.leaf else length - 1 <= slots
-            offset = self.binomials.first_offset(length, slots, stack.levels[top])
-            offset = jnp.maximum(offset, stack.source - base)
+            offset = self.binomials.first_offset(length, slots, entry(stack.levels, top))
+            # A first sweep that starts late, from a dropped state, splits no earlier than after its first step.
+            offset = jnp.maximum(offset, stack.source - base + 1)
         target = (base + offset) * block
         start = jnp.where(is_leaf | (end == 0), source, target - 1)
         stop = jnp.where(end == 0, source, jnp.where(is_leaf, end - 1, target))
@@ -116,9 +115,10 @@ class Descent:
         def store(w: Any) -> Any:
             i, state, buffers = w[0] + 1, body(w[1]), w[2]
             if self.layout.leaf:
-                row = jnp.where(split.is_leaf, self.first_leaf_row + i % self.layout.leaf, stack.rows[top + 1])
+                in_leaf = self.first_leaf_row + lax.rem(i, np.int32(self.layout.leaf))
+                row = jnp.where(split.is_leaf, in_leaf, entry(stack.rows, top + 1))
             else:
-                row = stack.rows[top + i - split.start]
+                row = entry(stack.rows, top + i - split.start)
             return i, state, put(buffers, state, row)
 
         source = (stack.source * self.layout.block, get(buffers, stack.source_row))
@@ -127,22 +127,13 @@ class Descent:
 
     def stack_run(self, states: Array, top: Array, end: Array) -> tuple[Run, Array]:
         """The run in consecutive places of the stack up to `top`, and the newest place below it."""
-        newest = states[jnp.maximum(top, 0)]
+        newest = entry(states, top)
         anchor = newest - top
         # States ascend strictly, so equal differences at two places mean equal differences between.
         consecutive = (states - self.place == anchor) & (self.place <= top)
-        lowest = jnp.argmax(consecutive).astype(jnp.int32)
+        lowest = top + 1 - jnp.sum(consecutive, dtype=jnp.int32)
         is_run = (newest == end - 1) & (end > 0)
         return Run(jnp.where(is_run, anchor + lowest, end), end, anchor), jnp.where(is_run, lowest - 1, top)
 
-    def with_top(self, stack: Stack, top: Array, is_moved: Array) -> Stack:
-        """The stack cut at `top`; the next sweep starts there if the top has moved."""
-        place = jnp.maximum(top, 0)
-        return stack._replace(
-            top=top,
-            source=jnp.where(is_moved, stack.states[place], stack.source),
-            source_row=jnp.where(is_moved, stack.rows[place], stack.source_row),
-        )
-
     def blocks(self, steps: Array) -> Array:
-        return (steps + (self.layout.block - 1)) // self.layout.block
+        return lax.div(steps + np.int32(self.layout.block - 1), np.int32(self.layout.block))

@@ -12,23 +12,24 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from dynloop.on_jax import internals
 from dynloop.on_jax.flat import cut
 from dynloop.on_jax.joint import joint_arguments, spread
-from dynloop.on_jax.placement import I32, NEVER, store_events
+from dynloop.on_jax.placement import I32, NEVER, entry, store_events
 from dynloop.on_jax.primitives import define, forward_p
 from dynloop.on_jax.step import Loop
 
 
 def put(buffers: Sequence[Array], state: Sequence[Array], row: Array) -> list[Array]:
     """Write a state to a row of the buffers, in place once compiled."""
-    return [lax.dynamic_update_index_in_dim(b, x, row, 0) for b, x in zip(buffers, state, strict=True)]
+    return [lax.dynamic_update_index_in_dim(b, x, row, 0, allow_negative_indices=False) for b, x in zip(buffers, state, strict=True)]
 
 
 def get(buffers: Sequence[Array], row: Array) -> list[Array]:
-    return [lax.dynamic_index_in_dim(b, row, 0, keepdims=False) for b in buffers]
+    return [lax.dynamic_index_in_dim(b, row, 0, keepdims=False, allow_negative_indices=False) for b in buffers]
 
 
 def meaning(*args: Any, loop: Loop) -> list[Any]:
@@ -42,7 +43,7 @@ def meaning(*args: Any, loop: Loop) -> list[Any]:
 
     def step(i: Array, state: list[Any], buffers: list[Any]) -> tuple[Array, Array, list[Any], list[Any]]:
         if layout.leaf:
-            buffers = put(buffers, state, first_leaf_row + i % layout.leaf)
+            buffers = put(buffers, state, first_leaf_row + lax.rem(i, np.int32(layout.leaf)))
         state = loop.body(*constants, *state)
         return i + 1, holds(state), state, buffers
 
@@ -52,14 +53,16 @@ def meaning(*args: Any, loop: Loop) -> list[Any]:
         return [*carry, steps[None], *buffers]
 
     events = store_events(layout, loop.storage.bound)
-    event_steps, event_slots = jnp.asarray(events.steps), jnp.asarray(events.slots)
+    event_steps, event_slots, event_freed = map(jnp.asarray, events)
+    slot_numbers = np.arange(layout.slots, dtype=np.int32)
 
     def store_and_run(w: Any) -> Any:
         event, i, on, state, buffers, stored = w
-        slot = event_slots[event]
+        slot, until = entry(event_slots, event), entry(event_steps, event + 1)
         buffers = put(buffers, state, slot)
-        stored = stored.at[slot].set(i // layout.block, mode="promise_in_bounds")
-        until = event_steps[event + 1]
+        freed = lax.dynamic_slice_in_dim(event_freed, event, 1)
+        stored = jnp.where(jnp.any(slot_numbers[:, None] == freed, axis=1), NEVER, stored)
+        stored = jnp.where(slot_numbers == slot, lax.div(i, np.int32(layout.block)), stored)
         run = lax.while_loop(lambda v: v[1] & (v[0] < until), lambda v: step(v[0], v[2], v[3]), (i, on, state, buffers))
         return event + 1, *run, stored
 

@@ -3,12 +3,14 @@
 Where states are stored on the way forward is a fixed sequence, read from `adjoint`'s table. What
 depends on the number of steps is computed here, once when the loop has stopped (`plan`) and once
 for each split (`first_offset`): a second text of `adjoint.binomial` and `adjoint.online`, tested
-equal to the first. Costs saturate at `SATURATED` steps, past which a plan is legal but may not be
-the cheapest.
+equal to the first. Past 2**30 advances costs saturate: the choice is still legal, not the cheapest.
+
+Compiling this is a fixed price of every gradient, so it is written in few, plain operations:
+tables are constants aligned with the axes that use them, and nothing is gathered.
 """
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -19,15 +21,23 @@ from dynloop.checkpoints import Layout
 
 I32 = jnp.int32
 NEVER = 2**31 - 1
-SATURATED = 2**29 - 1
+# The sum of two costs is still an int32.
 UNREACHABLE = 2**30 - 1
+# Columns that a table has at least: a plan may give a short gap more sweeps than the longest loop's gaps need.
+SHORTEST_ROW = 24
+
+
+def entry(array: Array, *index: Array) -> Array:
+    """One entry of an array; indices that are out of range are moved into it."""
+    return lax.dynamic_slice(array, index, (1,) * array.ndim, allow_negative_indices=False).reshape(())
 
 
 class StoreEvents(NamedTuple):
-    """int32: the step whose state is stored, ascending and ending in NEVER, and the slot it goes to."""
+    """int32: the step whose state is stored, ascending and ending in NEVER; the slot it goes to; [.., 2] slots freed."""
 
     steps: np.ndarray
     slots: np.ndarray
+    freed: np.ndarray
 
 
 @cache
@@ -37,52 +47,66 @@ def store_events(layout: Layout, bound: int | None) -> StoreEvents:
     if layout.is_complete:
         blocks = np.arange(layout.slots, dtype=np.int64)
         states, slots = np.append(blocks, NEVER), np.append(blocks, 0)
+        freed = np.full((len(states), 2), -1)
     else:
         table = adjoint.store_table(layout.slots, limit)
-        states, slots = np.asarray(table.states, np.int64), np.asarray(table.slots, np.int64)
+        states, slots, freed = (np.asarray(x, np.int64) for x in (table.states, table.slots, table.freed))
     steps = np.minimum(states * layout.block, NEVER)
-    return StoreEvents(steps.astype(np.int32), slots.astype(np.int32))
+    return StoreEvents(steps.astype(np.int32), slots.astype(np.int32), freed.astype(np.int32))
 
 
 class Binomials:
-    """beta(m, t) = C(m + t, m) as a saturated table, and what is computed from it."""
+    """beta(m, t) = C(m + t, m) for the gaps of one layout, and what follows from it.
+
+    Rows of `gaps` belong to ranks: the gap above the checkpoint of rank i has m = slots - i slots.
+    """
 
     def __init__(self, slots: int):
-        self.table = jnp.asarray(np.asarray(adjoint.beta_table(slots), np.int32))
+        table = np.asarray(adjoint.beta_table(slots), np.int64)
+        # Gaps that need more sweeps than the whole of the longest loop are never planned.
+        width = min(table.shape[1], max(SHORTEST_ROW, adjoint.repetition(NEVER, slots) + 2 if slots > 1 else 0))
+        self.table, self.slots = table[:, :width].astype(np.int32), slots
+        # Zeros around it, so that beta(m, -1), beta(m, -2) and beta(-1, t) can be read.
+        self.padded = np.pad(self.table, ((1, 0), (2, 0)))
+        m = slots - np.arange(slots)
+        self.gaps, self.left = self.table[m], self.table[m - 1]
+        self.offsets = np.pad(self.table, ((0, 0), (1, 0)))[m + 1, :width]
 
-    def beta(self, m: Any, t: Any) -> Array:
-        rows, columns = self.table.shape
-        inside = (m >= 0) & (t >= 0)
-        value = self.table.at[jnp.clip(m, 0, rows - 1), jnp.clip(t, 0, columns - 1)].get(mode="promise_in_bounds")
-        return jnp.where(inside, value, 0)
+    def beta(self, m: Array, t: Array) -> Array:
+        """One entry; m >= -1, t >= -2."""
+        return entry(jnp.asarray(self.padded), m + 1, t + 2)
 
-    def repetition(self, length: Array, m: Array) -> Array:
-        """The least t with beta(m, t) >= length; the number of columns if none is."""
-        row = self.table.at[jnp.clip(m, 0, self.table.shape[0] - 1)].get(mode="promise_in_bounds")
-        return jnp.sum(row < length[..., None], axis=-1, dtype=I32)
+    def levels(self, lengths: Array) -> Array:
+        """The least t with beta(m, t) >= length, for [slots] gaps, one of each rank."""
+        return jnp.sum(self.gaps < lengths[:, None], axis=1, dtype=I32)
 
-    def advances(self, length: Array, m: Array) -> Array:
-        """P(length, m), the least number of advances that reverse `length` steps; saturated."""
-        t = self.repetition(length, m)
-        too_long = (t >= self.table.shape[1]) | (length > NEVER // jnp.maximum(t, 1))
-        exact = jnp.where(t == 0, 0, t * length - self.beta(m + 1, t - 1))
-        return jnp.where(too_long, SATURATED, jnp.minimum(exact, SATURATED))
+    def advances(self, lengths: Array) -> Array:
+        """P(length, slots - i) for lengths [..., i] of gaps of every rank i; at most UNREACHABLE.
+
+        P is convex in the length with slopes t = 0, 1, 2 ..: the greatest of its supporting lines
+        t length - beta(m + 1, t - 1). Nothing is looked up.
+        """
+        shape = (*lengths.shape, self.table.shape[1])
+        length = jnp.broadcast_to(lengths[..., None], shape)
+        t, offsets = (np.broadcast_to(x, shape) for x in (np.arange(shape[-1], dtype=np.int32), self.offsets))
+        lines = jnp.where(length <= NEVER // np.maximum(t, 1), t * length - offsets, 0)
+        is_covered = lengths <= np.broadcast_to(self.gaps[:, -1], lengths.shape)
+        return jnp.where(is_covered, jnp.minimum(jnp.max(lines, axis=-1), UNREACHABLE), UNREACHABLE)
+
+    def last_offsets(self, lengths: Array) -> Array:
+        """The upper end of the optimal first offsets, for [slots] gaps, one of each rank."""
+        length = lengths[:, None]
+        below, left = (jnp.max(jnp.where(self.gaps < length, x, 0), axis=-1) for x in (self.gaps, self.left))
+        return jnp.minimum(jnp.minimum(lengths - 1, below), lengths - left)
 
     def first_offset(self, length: Array, m: Array, t: Array) -> Array:
         """Griewank & Walther 2000, p. 34: the optimal first checkpoint that needs fewest stores."""
         below, left, right = self.beta(m, t - 1), self.beta(m - 1, t - 1), self.beta(m - 2, t - 1)
         # Differences instead of sums: each table entry may be the largest int32.
-        offset = jnp.where(
-            length - right <= below,
-            self.beta(m, t - 2),
-            jnp.where(length - right - left < below, length - left - right, below),
-        )
+        rest = length - right
+        offset = jnp.where(rest <= below, self.beta(m, t - 2), jnp.where(rest - left < below, rest - left, below))
         offset = jnp.where(m == 1, length - 1, jnp.where(m >= length - 1, 1, offset))
-        return jnp.clip(offset, 1, jnp.maximum(length - 1, 1))
-
-    def last_offset(self, length: Array, m: Array, t: Array) -> Array:
-        """The upper end of the optimal first offsets."""
-        return jnp.minimum(jnp.minimum(length - 1, self.beta(m, t - 1)), length - self.beta(m - 1, t - 1))
+        return jnp.minimum(jnp.maximum(offset, 1), jnp.maximum(length - 1, 1))
 
 
 class Stack(NamedTuple):
@@ -102,95 +126,45 @@ class Stack(NamedTuple):
 
 
 def stack_of(layout: Layout, stored: Array, end: Array) -> Stack:
-    """Choose what to keep of the stored states to reverse `end` blocks.
+    """Choose what to keep of the stored states to reverse `end` blocks: the second text of `adjoint.plan`.
 
     stored: [s] int32, the block whose first state is in each slot, NEVER where there is none.
+
+    Each stored state costs every gap on its right one slot, so dropping the newest can pay. The cost
+    of keeping all up to a place is that of the gaps below it, a running sum, and of the gap from it to
+    the end; the first sweep of the latter may start from the newest state, though it is dropped.
     """
     s = layout.slots
-    order = jnp.arange(s, dtype=I32) if layout.is_complete else jnp.argsort(stored).astype(I32)
-    states = stored[order]
-    count = jnp.sum(states < end, dtype=I32)
-    place = jnp.arange(s, dtype=I32)
-    everything = place < count
-    if layout.is_complete:  # every block start is stored, so every gap is one block
-        kept, source = everything, count - 1
-    else:
-        binomials = Binomials(s)
-        # While every block start is stored there is nothing to advance, so nothing is gained by dropping one.
-        kept, source = lax.cond(
-            end > count,
-            lambda: _plan(binomials, s, states, count, end),
-            lambda: (everything, count - 1),
-        )
-    top = jnp.sum(kept, dtype=I32) - 1
-    target = jnp.where(kept, jnp.cumsum(kept) - 1, top + jnp.cumsum(~kept))
-    permuted = jnp.zeros(s, I32).at[target].set(place, unique_indices=True, mode="promise_in_bounds")
-    states_kept = jnp.where(place <= top, states[permuted], NEVER)
-    if layout.is_complete:
-        levels = jnp.zeros(s, I32)
-    else:
-        above = jnp.where(place == top, end, jnp.append(states_kept[1:], NEVER))
-        levels = binomials.repetition(above - states_kept, s - place)
+    place = np.arange(s, dtype=np.int32)
+    if layout.is_complete:  # every block start is stored in the slot of its number, so every gap is one block
+        top = jnp.sum(stored < end, dtype=I32) - 1
+        return Stack(_extended(stored), jnp.arange(s + 1, dtype=I32), jnp.zeros(s + 1, I32), top, top, top)
+    binomials = Binomials(s)
+    states, rows = lax.sort((stored, jnp.asarray(place)), num_keys=1)
+    is_stored = states < end
+    following = jnp.where(is_stored, lax.pad(states, np.int32(NEVER), [(-1, 1, 0)]) - states, 0)
+    remaining = jnp.where(is_stored, end - states, 0)
+    near, last = binomials.advances(jnp.stack([following, remaining]))
+    below = lax.dot(np.tri(s, k=-1, dtype=np.int32), near)
+    # Every state of a short gap is stored on the way, so none may be passed by.
+    newest = jnp.max(jnp.where(is_stored, states, 0))
+    is_passed = (remaining > s - place + 1) & (newest - states < binomials.last_offsets(remaining))
+    sources = jnp.where(is_passed, newest, states)
+    total = jnp.where(is_stored, jnp.minimum(below + last, UNREACHABLE) - (sources - states), NEVER)
+    # Of equally cheap ones, the one that keeps most.
+    top = s - 1 - lax.argmin(total[::-1], 0, I32)
+    source = entry(sources, top)
+    levels = binomials.levels(jnp.where(place == top, remaining, following))
     return Stack(
-        jnp.append(states_kept, NEVER),
-        jnp.append(order[permuted], s),
+        _extended(states),
+        jnp.append(rows, s),
         jnp.append(levels, 0),
-        top,
-        states[jnp.maximum(source, 0)],
-        order[jnp.maximum(source, 0)],
+        jnp.where(entry(is_stored, top), top, -1),
+        source,
+        jnp.sum(jnp.where(states == source, rows, 0), dtype=I32),
     )
 
 
-def _plan(binomials: Binomials, s: int, states: Array, count: Array, end: Array) -> tuple[Array, Array]:
-    """The mask of the states to keep, and the place of the state where the first sweep starts.
-
-    The dynamic programme of `adjoint.plan`: cheapest[b, i] is the cost of all gaps left of state b
-    when b is kept at rank i, with at most one state dropped between two kept ones.
-    """
-    rank, place = jnp.arange(s, dtype=I32), jnp.arange(s, dtype=I32)
-
-    def gap_costs(skip: int) -> Array:
-        before = jnp.roll(states, skip)
-        gap = jnp.where((place >= skip) & (place < count), states - before, 0)
-        cost = binomials.advances(jnp.broadcast_to(gap[:, None], (s, s)), s - rank[None, :] + 1)
-        return jnp.where((place >= skip)[:, None] & (rank > 0)[None, :], cost, UNREACHABLE)
-
-    near, far = gap_costs(1), gap_costs(2)
-
-    def extend(b: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        cheapest, skips = carry
-        one = jnp.roll(cheapest[b - 1], 1) + near[b]
-        two = jnp.roll(cheapest[jnp.maximum(b - 2, 0)], 1) + far[b]
-        best = jnp.minimum(one, two)
-        best = jnp.where(best >= UNREACHABLE, UNREACHABLE, jnp.minimum(best, SATURATED))
-        return cheapest.at[b].set(best), skips.at[b].set(two < one)
-
-    start = jnp.full((s, s), UNREACHABLE, I32).at[0, 0].set(0)
-    cheapest, skips = lax.fori_loop(1, count, extend, (start, jnp.zeros((s, s), bool)))
-
-    m = jnp.broadcast_to(s - rank[None, :], (s, s))
-    length = jnp.broadcast_to(jnp.where(place < count, end - states, 0)[:, None], (s, s))
-    level = binomials.repetition(length, m)
-    reach = jnp.where(length > m + 1, binomials.last_offset(length, m, level), 0)
-    limit = jnp.where(place < count, states, 0)[:, None] + reach
-    newest = jnp.sum(states <= limit[..., None], axis=-1, dtype=I32) - 1
-    saved = jnp.where(reach > 0, states[jnp.maximum(newest, 0)] - states[:, None], 0)
-    total = jnp.minimum(cheapest + binomials.advances(length, m), SATURATED) - saved
-    total = jnp.where((cheapest < UNREACHABLE) & (place < count)[:, None], total, UNREACHABLE)
-    # Ties go to the newest state, then to the highest rank: the last minimum in reading order.
-    chosen = s * s - 1 - jnp.argmin(total.ravel()[::-1]).astype(I32)
-    last, last_rank = chosen // s, chosen % s
-
-    def keep(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        a, i, kept = carry
-        return a - jnp.where(skips[a, i], 2, 1), i - 1, kept.at[a].set(True)
-
-    kept = lax.while_loop(lambda c: c[1] >= 0, keep, (last, last_rank, jnp.zeros(s, bool)))[2]
-
-    length, m = end - states[last], s - last_rank
-    level = binomials.repetition(length, m)
-    reach = jnp.where(length > m + 1, binomials.last_offset(length, m, level), 0)
-    source = jnp.where(reach > 0, jnp.sum(states <= states[last] + reach, dtype=I32) - 1, last)
-    # A state at or past the first split is the split: keeping it costs the same and moves no row.
-    is_split = states[source] - states[last] >= binomials.first_offset(length, m, level)
-    return kept.at[source].set(kept[source] | ((source > last) & is_split)), source
+def _extended(states: Array) -> Array:
+    """With the place of the working row, which holds nothing yet."""
+    return jnp.append(states, NEVER)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from dynloop.on_jax import internals
@@ -22,7 +23,7 @@ from dynloop.on_jax.flat import cut, pick
 from dynloop.on_jax.descent import Descent, Run, Sweep
 from dynloop.on_jax.forward import get
 from dynloop.on_jax.joint import joint_arguments, perturbed
-from dynloop.on_jax.placement import I32, Stack
+from dynloop.on_jax.placement import I32, Stack, entry
 from dynloop.on_jax.primitives import define, reverse_p, tangent_p
 from dynloop.on_jax.step import Loop, Step, dual_loop, joint_step
 from dynloop.on_jax.traced import zeros
@@ -41,8 +42,9 @@ def meaning(*args: Any, loop: Loop, step: Step, is_joint: bool) -> list[Any]:
         if not layout.slots:
             return i
         if not layout.leaf:
-            return stack.rows[i - run.anchor]
-        return jnp.where(i == run.anchor, stack.rows[stack.top + 1], first_leaf_row + i % layout.leaf)
+            return entry(stack.rows, i - run.anchor)
+        in_leaf = first_leaf_row + lax.rem(i, np.int32(layout.leaf))
+        return jnp.where(i == run.anchor, entry(stack.rows, stack.top + 1), in_leaf)
 
     def reverse_run(sweep: Sweep) -> Sweep:
         def one(w: Any) -> Any:

@@ -3,7 +3,7 @@
 from math import exp, log
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adjoint import Advance, Binomial, Discard, Online, Restore, ScheduleError, Store, StoreAll, Turn, plan, replay
@@ -30,7 +30,7 @@ def test_the_mean_overhead_is_below_one_percent(slots: int):
     assert exp(sum(map(log, values)) / len(values)) < 1.01
 
 
-@pytest.mark.parametrize(("slots", "worst"), WORST.items())
+@pytest.mark.parametrize(("slots", "worst"), list(WORST.items()))
 def test_the_worst_overhead_on_long_loops_is_small(slots: int, worst: float):
     assert 1 <= max(ratios(slots, log_spaced(slots + 1, 100_000, 300))) < worst
 
@@ -52,6 +52,31 @@ def test_evaluations_are_two_passes_and_the_plan(slots: int, steps: int):
     chosen = plan(stored, steps, slots)
     counts = replay(Online(slots), steps, slots=slots)
     assert counts.evaluations == 2 * steps + chosen.advances
+
+
+@settings(max_examples=40)
+@given(slots=st.integers(5, 24), steps=st.integers(1000, 5000), leaf=st.integers(0, 3))
+def test_executed_counts_equal_the_cost_where_states_were_dropped(slots: int, steps: int, leaf: int):
+    schedule = Online(slots, leaf)
+    cost = schedule.cost(steps)
+    counts = replay(schedule, steps, slots=cost.slots)
+    assert (counts.advances, counts.turns, counts.stores) == (cost.advances, cost.turns, cost.stores)
+
+
+@pytest.mark.parametrize(("slots", "steps"), [(5, 4400), (8, 3610), (16, 2900)])
+def test_states_in_the_way_are_discarded_with_the_store(slots: int, steps: int):
+    held: dict[int, int] = {}
+    discards = 0
+    for action in Online(slots).actions(steps):
+        if isinstance(action, Store):
+            held[action.slot] = action.state
+        elif isinstance(action, Discard):
+            assert held.pop(action.slot) == action.state
+            discards += 1
+        elif isinstance(action, Advance) and action.stop == steps:
+            break
+    assert discards > 0
+    assert held == held_after(stores_of_sparse_rule(slots, steps), steps)
 
 
 @given(slots=st.integers(1, 30), steps=st.integers(0, 300))

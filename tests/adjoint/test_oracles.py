@@ -8,6 +8,7 @@ from adjoint import Plan, plan
 from tests.adjoint.facts import FACTS, Fact
 from tests.oracles import (
     cheapest_plan,
+    cheapest_prefix,
     held_after,
     optimal_first_offsets,
     price_of_keeping_all,
@@ -60,8 +61,14 @@ def test_a_split_reversal_is_dearer_than_a_joined_one():
 def test_the_rule_catches_a_slot_that_is_not_reused():
     events = stores_of_sparse_rule(3, 60)
     assert len(held_after(events, 60)) == 3
-    renumbered = [(state, number) for number, (state, _) in enumerate(events)]
+    renumbered = [(state, number, []) for number, (state, _, _) in enumerate(events)]
     assert len(held_after(renumbered, 60)) > 3
+
+
+def test_the_rule_catches_a_slot_that_is_not_freed():
+    events = stores_of_sparse_rule(8, 3700)
+    unfreed = [(state, slot, []) for state, slot, _ in events]
+    assert len(held_after(events, 3604)) < len(held_after(unfreed, 3604)) == 8
 
 
 def test_the_plan_search_catches_a_plan_that_keeps_all():
@@ -69,3 +76,9 @@ def test_the_plan_search_catches_a_plan_that_keeps_all():
     table = reversal_table(steps, slots)
     assert price_of_keeping_all(stored, steps, slots, table) > cheapest_plan(stored, steps, slots, table)
     assert plan(stored, steps, slots) != Plan(stored, 13, price_of_keeping_all(stored, steps, slots, table))
+
+
+def test_the_search_of_prefixes_is_dearer_where_an_old_state_is_in_the_way():
+    stored, steps, slots = (0, 1, 10), 17, 3
+    table = reversal_table(steps, slots)
+    assert cheapest_plan(stored, steps, slots, table) < cheapest_prefix(stored, steps, slots, table)[0]

@@ -1,4 +1,4 @@
-"""Claims about `adjoint.planning`: the plan is as good as a search over every choice, and costs what it says."""
+"""Claims about `adjoint.planning`: the plan is the best number of oldest states, and nearly as good as any choice."""
 
 from functools import cache
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from adjoint import Plan, ScheduleError, advances, plan, store_table
 from tests.adjoint.facts import rows
-from tests.oracles import cheapest_plan, price_of_keeping_all, reversal_table, shortest_reversal
+from tests.oracles import cheapest_plan, cheapest_prefix, price_of_keeping_all, reversal_table, shortest_reversal
 
 SETS = rows("stored_sets.json")
 
@@ -27,19 +27,23 @@ def identify(row: dict) -> str:
 
 
 @pytest.mark.parametrize("row", SETS, ids=identify)
-def test_plans_of_written_down_sets_lie_between_the_search_and_the_optimum(row: dict):
-    chosen = plan(row["stored"], row["n"], row["s"])
-    # The search may keep a state for a while and then sweep from it, which a plan does not do: a matter of 1 %.
-    assert row["backward_advances"] <= chosen.advances <= 1.01 * row["backward_advances"]
-    assert row["moved"] or chosen.advances == row["backward_advances"]
-    assert chosen.advances + 2 * row["n"] >= row["optimum_split"]
+def test_plans_of_written_down_sets_lie_between_the_search_and_keeping_all(row: dict):
+    chosen, passes = plan(row["stored"], row["n"], row["s"]), 2 * row["n"]
+    # The search may drop any state and may keep one for a while; those sets hold states that are in the way.
+    assert row["backward_advances"] <= chosen.advances
+    ends = [*row["stored"][1:], row["n"]]
+    gaps = enumerate(zip(row["stored"], ends, strict=True))
+    assert chosen.advances <= sum(advances(stop - start, row["s"] - rank) for rank, (start, stop) in gaps)
+    assert passes + chosen.advances >= row["optimum_split"]
 
 
 @pytest.mark.parametrize("slots", [2, 3, 4, 5, 8])
-@pytest.mark.parametrize("steps", [1, 5, 9, 14, 23, 37, 60, 100, 163, 270, 440])
-def test_dropping_at_most_every_second_state_loses_nothing(slots: int, steps: int):
+@pytest.mark.parametrize("steps", [1, 5, 9, 14, 23, 37, 60, 100, 163, 270, 396, 440])
+def test_keeping_the_oldest_is_as_good_as_any_choice_after_the_forward_rule(slots: int, steps: int):
     stored = stored_after(slots, steps)
-    assert plan(stored, steps, slots).advances == cheapest_plan(stored, steps, slots, table())
+    best = 2 * steps + cheapest_plan(stored, steps, slots, table())
+    # Equal in all but a few cases: 5 slots and 396 steps is the worst of all up to 440 steps.
+    assert best <= 2 * steps + plan(stored, steps, slots).advances <= 1.003 * best
 
 
 @st.composite
@@ -60,14 +64,10 @@ def test_a_plan_lies_between_the_best_choice_and_keeping_all(situation: tuple[tu
 
 
 @given(situation=situations())
-def test_a_plan_uses_stored_states_only(situation: tuple[tuple[int, ...], int, int]):
+def test_a_plan_is_the_best_number_of_oldest_states(situation: tuple[tuple[int, ...], int, int]):
     stored, steps, slots = situation
-    chosen = plan(stored, steps, slots)
-    assert chosen.kept[0] == 0
-    assert set(chosen.kept) <= set(stored)
-    assert list(chosen.kept) == sorted(chosen.kept)
-    assert chosen.sweep_from in stored
-    assert chosen.sweep_from >= chosen.kept[-1]
+    price, kept, start = cheapest_prefix(stored, steps, slots, table())
+    assert plan(stored, steps, slots) == Plan(stored[:kept], start, price)
 
 
 @pytest.mark.parametrize(

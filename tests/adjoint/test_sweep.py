@@ -1,5 +1,7 @@
 """Claims about `adjoint.sweep`: gaps are reversed from where they are, with what is free."""
 
+from itertools import islice
+
 import pytest
 
 from adjoint import Advance, Discard, Restore, Store, Turn
@@ -12,12 +14,12 @@ def test_a_gap_is_entered_by_a_restore():
     assert actions == [Restore(0, 4), Advance(0, 1), Turn(1), Restore(0, 4), Discard(0, 4), Turn(0)]
 
 
-def test_the_first_sweep_goes_on_from_a_working_state_beyond_its_first_offset():
+def test_the_first_sweep_goes_on_from_a_working_state_and_advances():
     t = repetition(8, 3)
     gaps = [(0, 0, t)]
-    first = [next(reverse(list(gaps), 8, 3, [2, 1], working)) for working in (0, 3, 4)]
+    first = [list(islice(reverse(list(gaps), 8, 3, [2, 1], working), 2)) for working in (0, 1, 2, 3)]
     # The optimal offsets are 2..4; the one with the fewest stores is 3.
-    assert first == [Advance(0, 3), Store(3, 1), Store(4, 1)]
+    assert first == [[Advance(working, 3), Store(3, 1)] for working in (0, 1, 2)] + [[Advance(3, 4), Store(4, 1)]]
 
 
 @pytest.mark.parametrize("free", [[1, 2], [2, 1], [7, 9]], ids=str)
