@@ -14,30 +14,27 @@ import numpy as np
 from jax import Array, lax
 
 from dynloop.on_jax.forward import get, put
-from dynloop.on_jax.placement import Binomials, Stack, entry, stack_of
+from dynloop.on_jax.placement import I32, Binomials, Stack, entry, stack_of
 from dynloop.on_jax.step import Loop
 
 
-class Run(NamedTuple):
-    """States first..end-1; the reverse sweep lowers `end` to `first`.
+class Sweep(NamedTuple):
+    """Where the reverse sweep stands: a run, and the stack of checkpoints below it.
 
-    anchor: without leaf rows, state minus place on the stack, the same for all of the run; with
-    leaf rows, the one state of the run that lies in a slot, or -1.
+    first, end: the run's states are first..end-1; reversing it lowers `end` to `first`.
+    anchor: without leaf rows, state minus place on the stack, the same for all of the run; with leaf
+        rows, the one state of the run that lies in a slot, or -1.
+    top: the newest place below the run.   source: the place that the next descent starts from.
+    states, levels: see `Stack`.
     """
 
     first: Array
     end: Array
     anchor: Array
-
-
-class Sweep(NamedTuple):
-    """The reverse sweep between two runs. `stack.top` is the newest place below the run."""
-
-    run: Run
-    stack: Stack
-    buffers: list[Array]
-    cotangents: list[Array]
-    sums: list[Array]
+    top: Array
+    source: Array
+    states: Array
+    levels: Array
 
 
 class Split(NamedTuple):
@@ -55,85 +52,85 @@ class Split(NamedTuple):
 class Descent:
     """The descents of one loop's reverse sweep."""
 
-    def __init__(self, loop: Loop, constants: Sequence[Any]):
+    def __init__(self, loop: Loop, constants: Sequence[Any], steps: Array, stored: Array):
         self.loop, self.constants, self.layout = loop, constants, loop.layout
         self.binomials = None if self.layout.is_complete else Binomials(self.layout.slots)
         self.place = np.arange(self.layout.slots + 1, dtype=np.int32)
-        self.first_leaf_row = self.layout.rows - self.layout.leaf
-
-    def begin(self, steps: Array, stored: Array) -> tuple[Run, Stack]:
-        """The run that the forward pass left in the leaf rows, if any, and the checkpoints to keep below it."""
+        # The forward pass left a run in the leaf rows; without them the first run is yet to be made.
         first = jnp.maximum(steps - self.layout.leaf, 0)
-        return Run(first, steps, jnp.full_like(steps, -1)), stack_of(self.layout, stored, self.blocks(first))
+        stack = stack_of(self.layout, stored, self.blocks(first))
+        self.rows = stack.rows
+        self.start = Sweep(
+            first, steps, jnp.full_like(steps, -1), stack.top, stack.source, stack.states, stack.levels
+        )
 
-    def next_run(self, sweep: Sweep) -> Sweep:
-        """Descend until the states below `sweep.run.end` are stored, by one split or all of them."""
-        end, stack = sweep.run.end, sweep.stack
-        top = jnp.maximum(stack.top, 0)
-        split = self.split(end, stack, top)
-        buffers = self.advance(sweep.buffers, stack, top, split)
+    def row_of(self, sweep: Sweep, i: Array) -> Array:
+        """The row of state i of the run."""
         if not self.layout.leaf:
-            count = split.stop - split.start
-            pushed = (self.place > top) & (self.place <= top + count)
-            states = jnp.where(pushed, split.start + self.place - top, stack.states)
-            run, new_top = self.stack_run(states, top + count, end)
-        else:
-            base = entry(stack.states, top)
-            first = base * self.layout.block
-            states = jnp.where(self.place == top + 1, base + split.offset, stack.states)
-            new_top = jnp.where(split.is_leaf, top - 1, top + 1)
-            is_run = split.is_leaf & (end > 0)
-            run = Run(jnp.where(is_run, first, end), end, first)
-        # The right gap of a split keeps its number of sweeps, the left one has one less.
-        level = entry(stack.levels, top)
-        levels = jnp.where(self.place == top, level - 1, jnp.where(self.place == top + 1, level, stack.levels))
-        source, row = entry(states, new_top), entry(stack.rows, new_top)
-        return sweep._replace(run=run, stack=Stack(states, stack.rows, levels, new_top, source, row), buffers=buffers)
+            return entry(self.rows, i - sweep.anchor)
+        return jnp.where(i == sweep.anchor, entry(self.rows, sweep.top + 1), self.leaf_row(i))
 
-    def split(self, end: Array, stack: Stack, top: Array) -> Split:
-        """The next split below `end`; nothing to do when no step is left."""
-        base, slots, block = entry(stack.states, top), self.layout.slots - top, self.layout.block
-        length, source = self.blocks(end) - base, stack.source * block
+    def next_run(self, sweep: Sweep, buffers: list[Array]) -> tuple[Sweep, list[Array]]:
+        """Descend until the states below `sweep.end` are stored, by one split or all of them."""
+        end, top = sweep.end, jnp.maximum(sweep.top, 0)
+        split = self.split(sweep, top)
+        buffers = self.advance(buffers, sweep, top, split)
+        base, level = entry(sweep.states, top), entry(sweep.levels, top)
+        # The right gap of a split keeps its number of sweeps, the left one has one less.
+        levels = jnp.where(self.place == top, level - 1, jnp.where(self.place == top + 1, level, sweep.levels))
+        if self.layout.leaf:
+            is_run, first = split.is_leaf & (end > 0), base * self.layout.block
+            states = jnp.where(self.place == top + 1, base + split.offset, sweep.states)
+            new_top, anchor = jnp.where(split.is_leaf, top - 1, top + 1), first
+        else:
+            newest = top + split.stop - split.start
+            pushed = (self.place > top) & (self.place <= newest)
+            states = jnp.where(pushed, split.start + self.place - top, sweep.states)
+            anchor = entry(states, newest) - newest
+            # States ascend strictly, so equal differences at two places mean equal differences between.
+            consecutive = (states - self.place == anchor) & (self.place <= newest)
+            lowest = newest + 1 - jnp.sum(consecutive, dtype=I32)
+            is_run, first = (anchor + newest == end - 1) & (end > 0), anchor + lowest
+            new_top = jnp.where(is_run, lowest - 1, newest)
+        return Sweep(jnp.where(is_run, first, end), end, anchor, new_top, new_top, states, levels), buffers
+
+    def split(self, sweep: Sweep, top: Array) -> Split:
+        """The next split below the end; nothing to do when no step is left."""
+        end, base, slots, block = sweep.end, entry(sweep.states, top), self.layout.slots - top, self.layout.block
+        length, source = self.blocks(end) - base, entry(sweep.states, sweep.source)
         if self.binomials is None:
-            is_leaf, offset = jnp.asarray(True), jnp.asarray(1, jnp.int32)
+            is_leaf, offset = jnp.asarray(True), jnp.asarray(1, I32)
         else:
             is_leaf = length == 1 if self.layout.leaf else length - 1 <= slots
-            offset = self.binomials.first_offset(length, slots, entry(stack.levels, top))
+            offset = self.binomials.first_offset(length, slots, entry(sweep.levels, top))
             # A first sweep that starts late, from a dropped state, splits no earlier than after its first step.
-            offset = jnp.maximum(offset, stack.source - base + 1)
-        target = (base + offset) * block
+            offset = jnp.maximum(offset, source - base + 1)
+        source, target = source * block, (base + offset) * block
         start = jnp.where(is_leaf | (end == 0), source, target - 1)
         stop = jnp.where(end == 0, source, jnp.where(is_leaf, end - 1, target))
         return Split(start, stop, offset, is_leaf)
 
-    def advance(self, buffers: list[Array], stack: Stack, top: Array, split: Split) -> list[Array]:
+    def advance(self, buffers: list[Array], sweep: Sweep, top: Array, split: Split) -> list[Array]:
         """Run the steps of a descent, storing the states after `split.start`."""
 
-        def body(state: list[Array]) -> list[Array]:
-            return self.loop.body(*self.constants, *state)
-
-        def store(w: Any) -> Any:
-            i, state, buffers = w[0] + 1, body(w[1]), w[2]
+        def run_and_store(w: Any) -> Any:
+            i, state, buffers = w
+            until = jnp.maximum(i, split.start) + 1
+            i, state = lax.while_loop(
+                lambda v: v[0] < until, lambda v: (v[0] + 1, self.loop.body(*self.constants, *v[1])), (i, state)
+            )
             if self.layout.leaf:
-                in_leaf = self.first_leaf_row + lax.rem(i, np.int32(self.layout.leaf))
-                row = jnp.where(split.is_leaf, in_leaf, entry(stack.rows, top + 1))
+                row = jnp.where(split.is_leaf, self.leaf_row(i), entry(self.rows, top + 1))
             else:
-                row = entry(stack.rows, top + i - split.start)
+                row = entry(self.rows, top + i - split.start)
             return i, state, put(buffers, state, row)
 
-        source = (stack.source * self.layout.block, get(buffers, stack.source_row))
-        i, state = lax.while_loop(lambda w: w[0] < split.start, lambda w: (w[0] + 1, body(w[1])), source)
-        return lax.while_loop(lambda w: w[0] < split.stop, store, (i, state, buffers))[2]
+        source = entry(sweep.states, sweep.source) * self.layout.block
+        start = (source, get(buffers, entry(self.rows, sweep.source)), buffers)
+        return lax.while_loop(lambda w: w[0] < split.stop, run_and_store, start)[2]
 
-    def stack_run(self, states: Array, top: Array, end: Array) -> tuple[Run, Array]:
-        """The run in consecutive places of the stack up to `top`, and the newest place below it."""
-        newest = entry(states, top)
-        anchor = newest - top
-        # States ascend strictly, so equal differences at two places mean equal differences between.
-        consecutive = (states - self.place == anchor) & (self.place <= top)
-        lowest = top + 1 - jnp.sum(consecutive, dtype=jnp.int32)
-        is_run = (newest == end - 1) & (end > 0)
-        return Run(jnp.where(is_run, anchor + lowest, end), end, anchor), jnp.where(is_run, lowest - 1, top)
+    def leaf_row(self, i: Array) -> Array:
+        return (self.layout.rows - self.layout.leaf) + lax.rem(i, np.int32(self.layout.leaf))
 
     def blocks(self, steps: Array) -> Array:
         return lax.div(steps + np.int32(self.layout.block - 1), np.int32(self.layout.block))

@@ -1,7 +1,7 @@
 """`forward`: the loop, storing states on its way for a sweep whose length nobody knows yet.
 
-Outputs: the final carry; meta = int32[1 + slots], the number of steps and, for each slot, the
-block whose first state it holds (NEVER: none); one buffer for each leaf of the carry, its first
+Outputs: the final carry; meta = int32[2 + slots], the number of steps and, for each slot and
+the working row, the block whose first state it holds (NEVER: none); one buffer for each leaf of the carry, its first
 axis the rows of the `Layout`: slots, the working row of the reverse sweep, leaf rows.
 
 The places of the stores are a fixed sequence (`adjoint.store_table`), so the loop compares the
@@ -54,19 +54,19 @@ def meaning(*args: Any, loop: Loop) -> list[Any]:
 
     events = store_events(layout, loop.storage.bound)
     event_steps, event_slots, event_freed = map(jnp.asarray, events)
-    slot_numbers = np.arange(layout.slots, dtype=np.int32)
+    rows = np.arange(layout.slots + 1, dtype=np.int32)
 
     def store_and_run(w: Any) -> Any:
         event, i, on, state, buffers, stored = w
         slot, until = entry(event_slots, event), entry(event_steps, event + 1)
         buffers = put(buffers, state, slot)
         freed = lax.dynamic_slice_in_dim(event_freed, event, 1)
-        stored = jnp.where(jnp.any(slot_numbers[:, None] == freed, axis=1), NEVER, stored)
-        stored = jnp.where(slot_numbers == slot, lax.div(i, np.int32(layout.block)), stored)
+        stored = jnp.where(jnp.any(rows[:, None] == freed, axis=1), NEVER, stored)
+        stored = jnp.where(rows == slot, lax.div(i, np.int32(layout.block)), stored)
         run = lax.while_loop(lambda v: v[1] & (v[0] < until), lambda v: step(v[0], v[2], v[3]), (i, on, state, buffers))
         return event + 1, *run, stored
 
-    stored = jnp.full(layout.slots, NEVER, I32)
+    stored = jnp.full(layout.slots + 1, NEVER, I32)
     _, steps, _, carry, buffers, stored = lax.while_loop(
         lambda w: w[2], store_and_run, (jnp.asarray(0, I32), *start, stored)
     )

@@ -58,7 +58,8 @@ def store_events(layout: Layout, bound: int | None) -> StoreEvents:
 class Binomials:
     """beta(m, t) = C(m + t, m) for the gaps of one layout, and what follows from it.
 
-    Rows of `gaps` belong to ranks: the gap above the checkpoint of rank i has m = slots - i slots.
+    Rows of `gaps`, `left` and `offsets` belong to ranks i = 0..slots: the gap above the checkpoint of
+    rank i has m = slots - i slots, and the last rank is the working row's.
     """
 
     def __init__(self, slots: int):
@@ -68,8 +69,8 @@ class Binomials:
         self.table, self.slots = table[:, :width].astype(np.int32), slots
         # Zeros around it, so that beta(m, -1), beta(m, -2) and beta(-1, t) can be read.
         self.padded = np.pad(self.table, ((1, 0), (2, 0)))
-        m = slots - np.arange(slots)
-        self.gaps, self.left = self.table[m], self.table[m - 1]
+        m = slots - np.arange(slots + 1)
+        self.gaps, self.left = self.table[m], self.table[np.maximum(m - 1, 0)]
         self.offsets = np.pad(self.table, ((0, 0), (1, 0)))[m + 1, :width]
 
     def beta(self, m: Array, t: Array) -> Array:
@@ -77,7 +78,7 @@ class Binomials:
         return entry(jnp.asarray(self.padded), m + 1, t + 2)
 
     def levels(self, lengths: Array) -> Array:
-        """The least t with beta(m, t) >= length, for [slots] gaps, one of each rank."""
+        """The least t with beta(m, t) >= length, for [slots + 1] gaps, one of each rank."""
         return jnp.sum(self.gaps < lengths[:, None], axis=1, dtype=I32)
 
     def advances(self, lengths: Array) -> Array:
@@ -94,7 +95,7 @@ class Binomials:
         return jnp.where(is_covered, jnp.minimum(jnp.max(lines, axis=-1), UNREACHABLE), UNREACHABLE)
 
     def last_offsets(self, lengths: Array) -> Array:
-        """The upper end of the optimal first offsets, for [slots] gaps, one of each rank."""
+        """The upper end of the optimal first offsets, for [slots + 1] gaps, one of each rank."""
         length = lengths[:, None]
         below, left = (jnp.max(jnp.where(self.gaps < length, x, 0), axis=-1) for x in (self.gaps, self.left))
         return jnp.minimum(jnp.minimum(lengths - 1, below), lengths - left)
@@ -110,61 +111,50 @@ class Binomials:
 
 
 class Stack(NamedTuple):
-    """The checkpoints of a reverse sweep, oldest first, in units of blocks.
+    """The checkpoints of a reverse sweep, oldest first, in units of blocks; place s is the working row.
 
-    states: [s + 1] states stored, valid up to `top`.   rows: [s + 1] the buffer row of each place.
+    rows: [s + 1] the buffer row of each place.
+    states: [s + 1] the state in each place, valid up to `top`.
     levels: [s + 1] how often the gap above each may still be swept.
-    source: the state that the first sweep starts from.   source_row: its row.
+    source: the place of the state that the first sweep starts from: `top`, or a dropped one.
     """
 
-    states: Array
     rows: Array
+    states: Array
     levels: Array
     top: Array
     source: Array
-    source_row: Array
 
 
 def stack_of(layout: Layout, stored: Array, end: Array) -> Stack:
     """Choose what to keep of the stored states to reverse `end` blocks: the second text of `adjoint.plan`.
 
-    stored: [s] int32, the block whose first state is in each slot, NEVER where there is none.
+    stored: [s + 1] int32, the block whose first state is in each row, NEVER where there is none.
 
     Each stored state costs every gap on its right one slot, so dropping the newest can pay. The cost
     of keeping all up to a place is that of the gaps below it, a running sum, and of the gap from it to
     the end; the first sweep of the latter may start from the newest state, though it is dropped.
     """
     s = layout.slots
-    place = np.arange(s, dtype=np.int32)
+    place = np.arange(s + 1, dtype=np.int32)
     if layout.is_complete:  # every block start is stored in the slot of its number, so every gap is one block
         top = jnp.sum(stored < end, dtype=I32) - 1
-        return Stack(_extended(stored), jnp.arange(s + 1, dtype=I32), jnp.zeros(s + 1, I32), top, top, top)
+        return Stack(jnp.asarray(place), stored, jnp.zeros(s + 1, I32), top, top)
     binomials = Binomials(s)
+    # A stable sort: the working row, which holds nothing, stays last.
     states, rows = lax.sort((stored, jnp.asarray(place)), num_keys=1)
     is_stored = states < end
+    newest = jnp.sum(is_stored, dtype=I32) - 1
     following = jnp.where(is_stored, lax.pad(states, np.int32(NEVER), [(-1, 1, 0)]) - states, 0)
     remaining = jnp.where(is_stored, end - states, 0)
     near, last = binomials.advances(jnp.stack([following, remaining]))
-    below = lax.dot(np.tri(s, k=-1, dtype=np.int32), near)
+    below = lax.dot(np.tri(s + 1, k=-1, dtype=np.int32), near)
     # Every state of a short gap is stored on the way, so none may be passed by.
-    newest = jnp.max(jnp.where(is_stored, states, 0))
-    is_passed = (remaining > s - place + 1) & (newest - states < binomials.last_offsets(remaining))
-    sources = jnp.where(is_passed, newest, states)
-    total = jnp.where(is_stored, jnp.minimum(below + last, UNREACHABLE) - (sources - states), NEVER)
-    # Of equally cheap ones, the one that keeps most.
-    top = s - 1 - lax.argmin(total[::-1], 0, I32)
-    source = entry(sources, top)
+    ahead = entry(states, newest) - states
+    is_passed = (remaining > s - place + 1) & (ahead < binomials.last_offsets(remaining))
+    total = jnp.minimum(below + last, UNREACHABLE) - jnp.where(is_passed, ahead, 0)
+    # Of equally cheap ones, the one that keeps most. Nothing stored, nothing to reverse: top is -1.
+    top = s - lax.argmin(jnp.where(is_stored, total, NEVER)[::-1], 0, I32)
+    top = jnp.minimum(top, newest)
     levels = binomials.levels(jnp.where(place == top, remaining, following))
-    return Stack(
-        _extended(states),
-        jnp.append(rows, s),
-        jnp.append(levels, 0),
-        jnp.where(entry(is_stored, top), top, -1),
-        source,
-        jnp.sum(jnp.where(states == source, rows, 0), dtype=I32),
-    )
-
-
-def _extended(states: Array) -> Array:
-    """With the place of the working row, which holds nothing yet."""
-    return jnp.append(states, NEVER)
+    return Stack(rows, states, levels, top, jnp.where(entry(is_passed, top), newest, top))

@@ -11,19 +11,18 @@ Without leaf rows a run lies in consecutive places of the stack. With leaf rows 
 block: a run is one block, its first state in a slot and the others in the leaf rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 from jax import Array, lax
 
 from dynloop.on_jax import internals
+from dynloop.on_jax.descent import Descent
 from dynloop.on_jax.flat import cut, pick
-from dynloop.on_jax.descent import Descent, Run, Sweep
 from dynloop.on_jax.forward import get
 from dynloop.on_jax.joint import joint_arguments, perturbed
-from dynloop.on_jax.placement import I32, Stack, entry
 from dynloop.on_jax.primitives import define, reverse_p, tangent_p
 from dynloop.on_jax.step import Loop, Step, dual_loop, joint_step
 from dynloop.on_jax.traced import zeros
@@ -33,45 +32,39 @@ def meaning(*args: Any, loop: Loop, step: Step, is_joint: bool) -> list[Any]:
     constants, _, (meta,), buffers, cotangents = cut(
         args, loop.constants, loop.carries, 1, loop.carries, step.cotangents
     )
-    sums = zeros(step.run.outputs[: step.sums])
-    layout, steps = loop.layout, meta[0]
-    first_leaf_row = layout.rows - layout.leaf
+    steps, sums = meta[0], zeros(step.run.outputs[: step.sums])
 
-    def row_of(run: Run, stack: Stack, i: Array) -> Array:
-        """The row of state i of the run."""
-        if not layout.slots:
-            return i
-        if not layout.leaf:
-            return entry(stack.rows, i - run.anchor)
-        in_leaf = first_leaf_row + lax.rem(i, np.int32(layout.leaf))
-        return jnp.where(i == run.anchor, entry(stack.rows, stack.top + 1), in_leaf)
+    def reverse_run(
+        first: Array, end: Array, row_of: Callable[[Array], Array], buffers: list[Array], adjoint: Any
+    ) -> Any:
+        """Steps end - 1 .. first, their states in the rows that `row_of` tells; returns `first` with the result."""
 
-    def reverse_run(sweep: Sweep) -> Sweep:
         def one(w: Any) -> Any:
-            end, cotangents, sums = w
-            state = get(sweep.buffers, row_of(sweep.run, sweep.stack, end - 1))
+            end, (cotangents, sums) = w
+            state = get(buffers, row_of(end - 1))
             increments, cotangents = cut(step.run(*constants, *state, *cotangents), step.sums, step.cotangents)
-            return end - 1, cotangents, [a + b for a, b in zip(sums, increments, strict=True)]
+            return end - 1, (cotangents, [a + b for a, b in zip(sums, increments, strict=True)])
 
-        start = (sweep.run.end, sweep.cotangents, sweep.sums)
-        end, cotangents, sums = lax.while_loop(lambda w: w[0] > sweep.run.first, one, start)
-        return sweep._replace(run=sweep.run._replace(end=end), cotangents=cotangents, sums=sums)
+        return lax.while_loop(lambda w: w[0] > first, one, (end, adjoint))
 
-    if not layout.slots:
-        nothing = jnp.zeros(0, I32)
-        zero = jnp.asarray(0, I32)
-        stack = Stack(nothing, nothing, nothing, zero, zero, zero)
-        sweep = reverse_run(Sweep(Run(zero, steps, zero), stack, buffers, cotangents, sums))
-        return [*sweep.sums, *sweep.cotangents]
+    if not loop.layout.slots:
+        first = jnp.zeros_like(steps)
+        _, (cotangents, sums) = reverse_run(first, steps, lambda i: i, buffers, (cotangents, sums))
+        return [*sums, *cotangents]
 
-    descent = Descent(loop, constants)
-    run, stack = descent.begin(steps, meta[1:])
+    descent = Descent(loop, constants, steps, meta[1:])
 
-    def turn(sweep: Sweep) -> Sweep:
-        return descent.next_run(reverse_run(sweep))
+    def turn(w: Any) -> Any:
+        sweep, buffers, adjoint = w
+        end, adjoint = reverse_run(sweep.first, sweep.end, partial(descent.row_of, sweep), buffers, adjoint)
+        # `end` is sweep.first again, but only after the run was read: without this order between the two, XLA
+        # copies the buffers, so that the descent may write while the run is still to be read.
+        sweep, buffers = descent.next_run(sweep._replace(end=end), buffers)
+        return sweep, buffers, adjoint
 
-    sweep = lax.while_loop(lambda w: w.run.end > 0, turn, Sweep(run, stack, buffers, cotangents, sums))
-    return [*sweep.sums, *sweep.cotangents]
+    start = (descent.start, buffers, (cotangents, sums))
+    _, _, (cotangents, sums) = lax.while_loop(lambda w: w[0].end > 0, turn, start)
+    return [*sums, *cotangents]
 
 
 def jvp(
