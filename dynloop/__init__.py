@@ -1,7 +1,7 @@
 """dynloop: loops whose length depends on data, compiled and differentiated in the memory you choose."""
 
 from dynloop.checkpoints import Memory
-from dynloop.errors import ArgumentError, ArgumentTypeError, BackendError, CarryError, DynloopError
+from dynloop.errors import ArgumentError, ArgumentTypeError, BackendError, CarryError, DerivativeError, DynloopError
 from dynloop.loops import while_loop
 from dynloop.result import Result, StoppedBecause
 
@@ -20,5 +20,6 @@ __all__ = [
     "ArgumentTypeError",
     "BackendError",
     "CarryError",
+    "DerivativeError",
     "DynloopError",
 ]

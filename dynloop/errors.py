@@ -43,6 +43,15 @@ class CarryError(DynloopError, TypeError):
     """
 
 
+class DerivativeError(DynloopError, NotImplementedError):
+    """A derivative that this loop does not have; the message names one that it has.
+
+    >>> import dynloop
+    >>> issubclass(dynloop.DerivativeError, dynloop.DynloopError)
+    True
+    """
+
+
 class BackendError(DynloopError, RuntimeError):
     """No array library can be chosen, or the chosen one cannot do what was asked.
 

@@ -89,7 +89,7 @@ class Descent:
             anchor = entry(states, newest) - newest
             # States ascend strictly, so equal differences at two places mean equal differences between.
             consecutive = (states - self.place == anchor) & (self.place <= newest)
-            lowest = newest + 1 - jnp.sum(consecutive, dtype=I32)
+            lowest = lax.argmax(consecutive, 0, np.int32)
             is_run, first = (anchor + newest == end - 1) & (end > 0), anchor + lowest
             new_top = jnp.where(is_run, lowest - 1, newest)
         return Sweep(jnp.where(is_run, first, end), end, anchor, new_top, new_top, states, levels), buffers

@@ -128,6 +128,13 @@ def read_inputs(closed: Any) -> set[int]:
     return {i for i, v in enumerate(jaxpr.invars) if v in read}
 
 
+def equations(value: Any) -> Sequence[Any]:
+    """The equations of a jaxpr, open or closed; none if the value is something else."""
+    if isinstance(value, extend.ClosedJaxpr):
+        value = value.jaxpr
+    return value.eqns if isinstance(value, extend.Jaxpr) else ()
+
+
 def under(trace: Any) -> Any:
     """Context in which primitives are bound to `trace` (for partial-evaluation rules)."""
     return extend.set_current_trace(trace)
@@ -143,5 +150,5 @@ def is_known(tracer: Any) -> bool:
 
 
 def as_unknown(trace: Any, value: Any) -> Any:
-    """A known value as a tracer of the unknown side."""
+    """A value as a tracer of the trace, so that it can stand among an unknown equation's results."""
     return trace.to_jaxpr_tracer(value)

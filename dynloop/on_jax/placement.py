@@ -144,7 +144,7 @@ def stack_of(layout: Layout, stored: Array, end: Array) -> Stack:
     # A stable sort: the working row, which holds nothing, stays last.
     states, rows = lax.sort((stored, jnp.asarray(place)), num_keys=1)
     is_stored = states < end
-    newest = jnp.sum(is_stored, dtype=I32) - 1
+    newest = lax.argmin(is_stored, 0, I32) - 1
     following = jnp.where(is_stored, lax.pad(states, np.int32(NEVER), [(-1, 1, 0)]) - states, 0)
     remaining = jnp.where(is_stored, end - states, 0)
     near, last = binomials.advances(jnp.stack([following, remaining]))

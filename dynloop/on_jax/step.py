@@ -9,12 +9,14 @@ A `Step` is the transposed step that the reverse sweep drives: (constants, carry
 differentiated like any other: no rule of the sweep needs to know what it computes.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
 
 from dynloop import checkpoints
+from dynloop.errors import DerivativeError
+from dynloop.on_jax import internals
 from dynloop.on_jax.flat import Mask, cut, pick
 from dynloop.on_jax.internals import cotangent_aval
 from dynloop.on_jax.probe import perturbed_outputs
@@ -142,7 +144,7 @@ def split_joint(loop: Loop, flat: Any) -> list[list[Any]]:
 def primal_loop(loop: Loop) -> Loop:
     """The primal half of a joint loop."""
     if loop.origin:
-        return loop.origin.loop
+        return resolved_loop(loop.origin.loop, loop.origin.constants, loop.origin.carry)
     c, dc, k, dk = split_joint(loop, loop.body.inputs)
     nk = len(k)
 
@@ -155,6 +157,37 @@ def primal_loop(loop: Loop) -> Loop:
         Traced(lambda *flat: loop.body(*whole(flat))[:nk], c + k),
         len(c),
         loop.storage,
+    )
+
+
+@remembered
+def resolved_loop(loop: Loop, constants: Mask, carry: Mask) -> Loop:
+    """The loop as reverse mode sees it: each `jax.custom_vjp` in the body replaced by its forward rule.
+
+    The states that a sweep recomputes, and the derivatives of a gradient, are those of the forward
+    rules; differentiating the original again would apply the backward rules a second time.
+    """
+    if not uses_custom_vjp(loop.body.closed):
+        return loop
+    mask = constants + carry
+
+    def body(*args: Any) -> list[Any]:
+        return jax.vjp(with_active(loop.body, mask, args), *pick(args, mask))[0]
+
+    return replace(loop, body=Traced(body, loop.body.inputs), memory={})
+
+
+def uses_custom_vjp(value: Any) -> bool:
+    """Does a jaxpr, or anything that holds one, call a function with a custom vector-Jacobian product?"""
+    if isinstance(value, Loop):
+        return uses_custom_vjp(value.body.closed)
+    if isinstance(value, Step):
+        return uses_custom_vjp(value.run.closed)
+    if isinstance(value, list | tuple):
+        return any(map(uses_custom_vjp, value))
+    return any(
+        eqn.primitive.name.startswith("custom_vjp") or any(map(uses_custom_vjp, eqn.params.values()))
+        for eqn in internals.equations(value)
     )
 
 
@@ -237,8 +270,16 @@ def dual_loop(step: Step, loop: Loop) -> Loop:
 
     def body(*flat: Any) -> list[Any]:
         c, vc, k, vk = cut(flat, nc, n_sum, nk, n_ct)
-        transpose = jax.vjp(lambda *ct: step.run(*c, *k, *ct), *zeros(step.cotangent_avals))[1]
-        return [*loop.body(*c, *k), *transpose([*vc, *vk])]
+        try:
+            transpose = jax.linear_transpose(lambda *ct: step.run(*c, *k, *ct), *step.cotangent_avals)
+            advanced = transpose([*vc, *vk])
+        except NotImplementedError as error:
+            raise DerivativeError(
+                "reverse mode over reverse mode: a step's vector-Jacobian product is not linear in its cotangent "
+                f"({error}). This is a jax.custom_vjp in the body whose backward rule clips, rounds or calls back; "
+                "no second derivative by reverse mode is defined for it. Take the outer derivative by jax.jvp."
+            ) from error
+        return [*loop.body(*c, *k), *advanced]
 
     def cond(*flat: Any) -> list[Any]:
         c, _, k, _ = cut(flat, nc, n_sum, nk, n_ct)
