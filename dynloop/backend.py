@@ -6,7 +6,7 @@ ones are asked. This is the one file that imports inside functions, for that rea
 
 import importlib
 import sys
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from dynloop.checkpoints import Storage
 from dynloop.errors import ArgumentError, BackendError
@@ -29,14 +29,18 @@ def choose(name: str, backend: str | None, init: Any) -> Backend:
     if backend is not None:
         if backend not in _MODULES:
             raise ArgumentError(f'{name}: backend={backend!r} is unknown; the backends are "jax"')
-        return importlib.import_module(_MODULES[backend])  # type: ignore[return-value]
+        return _load(backend)
     if _has_jax_array(init):
-        return importlib.import_module(_MODULES["jax"])  # type: ignore[return-value]
+        return _load("jax")
     raise BackendError(
         f"{name}: no array in init tells which library runs the loop\n"
-        "  name it:           backend=\"jax\"\n"
+        '  name it:           backend="jax"\n'
         "  or give an array:  jax.numpy.asarray(...) for a leaf of init"
     )
+
+
+def _load(backend: str) -> Backend:
+    return cast(Backend, importlib.import_module(_MODULES[backend]))
 
 
 def _has_jax_array(tree: Any) -> bool:

@@ -56,7 +56,8 @@ class Memory:
         """The amount in bytes."""
         if isinstance(self.amount, int) and not isinstance(self.amount, bool):
             return self.amount
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", self.amount) if isinstance(self.amount, str) else None
+        text = self.amount if isinstance(self.amount, str) else ""
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
         if match is None or match[2] not in _UNITS:
             raise ArgumentError(
                 f"Memory: cannot read {self.amount!r} as an amount of memory; "
@@ -65,9 +66,8 @@ class Memory:
         return int(float(match[1]) * _UNITS[match[2]])
 
 
-Checkpoints = (
-    Literal["auto", "all"] | int | Memory | adjoint.Online | adjoint.StoreAll | adjoint.Periodic | adjoint.Binomial | None
-)
+Schedule = adjoint.Online | adjoint.StoreAll | adjoint.Periodic | adjoint.Binomial
+Checkpoints = Literal["auto", "all"] | int | Memory | Schedule | None
 
 
 @dataclass(frozen=True)
@@ -162,10 +162,7 @@ def _divide(rows: int) -> tuple[int, int]:
 
 def storage(name: str, checkpoints: Checkpoints, bound: int | None) -> Storage:
     """Check the `checkpoints=` of a call to the function `name`."""
-    if isinstance(checkpoints, bool) or not isinstance(
-        checkpoints,
-        str | int | Memory | adjoint.Online | adjoint.StoreAll | adjoint.Periodic | adjoint.Binomial | type(None),
-    ):
+    if isinstance(checkpoints, bool) or not isinstance(checkpoints, str | int | Memory | Schedule | None):
         raise ArgumentTypeError(f"{name}: checkpoints={checkpoints!r} is {_a(checkpoints)}; {_CHOICES}")
     if isinstance(checkpoints, str) and checkpoints not in ("auto", "all"):
         raise ArgumentError(f"{name}: checkpoints={checkpoints!r} is unknown; {_CHOICES}")
@@ -181,8 +178,12 @@ def storage(name: str, checkpoints: Checkpoints, bound: int | None) -> Storage:
             f"{name}: checkpoints={checkpoints!r} needs room for a number of states that grows with the steps; "
             'give max_steps=, or checkpoints="auto", which works within a fixed amount of memory'
         )
-    if isinstance(checkpoints, adjoint.Online) and checkpoints.slots == 0 and (bound or checkpoints.leaf + 1) > checkpoints.leaf:
-        raise ArgumentError(f"{name}: {checkpoints} holds at most {checkpoints.leaf} steps; give max_steps={checkpoints.leaf} too")
+    if isinstance(checkpoints, adjoint.Online) and checkpoints.slots == 0:
+        leaf = checkpoints.leaf
+        if bound is None or bound > leaf:
+            raise ArgumentError(
+                f"{name}: {checkpoints} holds at most {leaf} steps; give max_steps={leaf} too, or slots"
+            )
     return Storage(checkpoints, bound)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array, lax
 
 from dynloop.on_jax.forward import get, put
-from dynloop.on_jax.placement import I32, Binomials, Stack, entry, stack_of
+from dynloop.on_jax.placement import I32, Binomials, entry, stack_of
 from dynloop.on_jax.step import Loop
 
 
@@ -60,9 +60,7 @@ class Descent:
         first = jnp.maximum(steps - self.layout.leaf, 0)
         stack = stack_of(self.layout, stored, self.blocks(first))
         self.rows = stack.rows
-        self.start = Sweep(
-            first, steps, jnp.full_like(steps, -1), stack.top, stack.source, stack.states, stack.levels
-        )
+        self.start = Sweep(first, steps, jnp.full_like(steps, -1), stack.top, stack.source, stack.states, stack.levels)
 
     def row_of(self, sweep: Sweep, i: Array) -> Array:
         """The row of state i of the run."""

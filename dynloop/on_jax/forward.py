@@ -9,6 +9,7 @@ step with the next entry and the body stands in the program once.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -25,11 +26,13 @@ from dynloop.on_jax.step import Loop
 
 def put(buffers: Sequence[Array], state: Sequence[Array], row: Array) -> list[Array]:
     """Write a state to a row of the buffers, in place once compiled."""
-    return [lax.dynamic_update_index_in_dim(b, x, row, 0, allow_negative_indices=False) for b, x in zip(buffers, state, strict=True)]
+    write = partial(lax.dynamic_update_index_in_dim, index=row, axis=0, allow_negative_indices=False)
+    return [write(b, x) for b, x in zip(buffers, state, strict=True)]
 
 
 def get(buffers: Sequence[Array], row: Array) -> list[Array]:
-    return [lax.dynamic_index_in_dim(b, row, 0, keepdims=False, allow_negative_indices=False) for b in buffers]
+    read = partial(lax.dynamic_index_in_dim, index=row, axis=0, keepdims=False, allow_negative_indices=False)
+    return [read(b) for b in buffers]
 
 
 def meaning(*args: Any, loop: Loop) -> list[Any]:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 
 from dynloop.on_jax import internals
@@ -29,20 +28,18 @@ def _meaning(pred: Any, *xs: Any, message: str) -> list[Any]:
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, message: str) -> tuple[list[Any], list[Any]]:
     pred = primals[0]
     out_tangents = [
-        t if internals.is_zero(t) or t.dtype == jax.dtypes.float0 else guarded(pred, [t], message)[0]
-        for t in tangents[1:]
+        guarded(pred, [internals.instantiate(t)], message)[0] if internals.has_value(t) else t for t in tangents[1:]
     ]
     return guarded(pred, primals[1:], message), out_tangents
 
 
 def _transpose(cotangents: Sequence[Any], pred: Any, *xs: Any, message: str) -> list[Any]:
-    return [
-        None,
-        *[
-            None if not internals.is_linear_input(x) else ct if internals.is_zero(ct) else guarded(pred, [ct], message)[0]
-            for x, ct in zip(xs, cotangents, strict=True)
-        ],
-    ]
+    def back(x: Any, ct: Any) -> Any:
+        if not internals.is_linear_input(x):
+            return None
+        return guarded(pred, [internals.instantiate(ct)], message)[0] if internals.has_value(ct) else ct
+
+    return [None, *map(back, xs, cotangents)]
 
 
 def _batch(axis_data: Any, args: Sequence[Any], dims: Sequence[Any], *, message: str) -> tuple[list[Any], list[Any]]:

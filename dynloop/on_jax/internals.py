@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.core
+import jax.numpy as jnp
 
 try:
     from jax.extend import core as extend
@@ -68,8 +70,14 @@ def zero_tangent_of(x: Any) -> Any:
 
 
 def instantiate(tangent: Any) -> Any:
-    """A symbolic zero becomes an array of zeros; anything else stays."""
-    return ad.instantiate_zeros(tangent)
+    """A symbolic zero becomes an array of zeros, a number an array; an array stays."""
+    dense = ad.instantiate_zeros(tangent)
+    return jnp.asarray(dense) if isinstance(dense, int | float | complex) else dense
+
+
+def has_value(tangent: Any) -> bool:
+    """False for tangents that are zero for certain: symbolic zeros, and those of integers."""
+    return not is_zero(tangent) and jax.typeof(tangent).dtype != jax.dtypes.float0
 
 
 def zeros_of(aval: Aval) -> Any:
@@ -94,7 +102,7 @@ def cotangent_aval(aval: Aval) -> Aval:
 
 def is_extended(dtype: Any) -> bool:
     """True for dtypes such as typed PRNG keys, which have no arithmetic."""
-    return jax.dtypes.issubdtype(dtype, jax.dtypes.extended)
+    return jnp.issubdtype(dtype, jax.dtypes.extended)
 
 
 def has_tangent(aval: Aval) -> bool:
@@ -103,7 +111,7 @@ def has_tangent(aval: Aval) -> bool:
 
 def varying_axes(values: Sequence[Any]) -> frozenset[str]:
     """Mesh axes, inside `shard_map`, over which any of the values (or avals) may differ."""
-    avals = [x if isinstance(x, jax.core.AbstractValue) else jax.typeof(x) for x in values]
+    avals: list[Any] = [x if isinstance(x, jax.core.AbstractValue) else jax.typeof(x) for x in values]
     return frozenset().union(*(a.mat.varying for a in avals if hasattr(a, "mat")))
 
 

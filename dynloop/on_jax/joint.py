@@ -9,7 +9,6 @@ same way, but stages the whole joint equation for later.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 
 from dynloop.on_jax import internals
@@ -19,7 +18,7 @@ from dynloop.on_jax.step import Loop, joint_loop, perturbed_carry, primal_loop, 
 
 
 def perturbed(tangents: Sequence[Any]) -> Mask:
-    return tuple(not internals.is_zero(t) and t.dtype != jax.dtypes.float0 for t in tangents)
+    return tuple(map(internals.has_value, tangents))
 
 
 def joint_arguments(loop: Loop, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Loop, Mask, list[Any]]:

@@ -33,7 +33,7 @@ def entry(array: Array, *index: Array) -> Array:
 
 
 class StoreEvents(NamedTuple):
-    """int32: the step whose state is stored, ascending and ending in NEVER; the slot it goes to; [.., 2] slots freed."""
+    """int32: the steps whose states are stored, ascending, NEVER at the end; their slots; [.., 2] slots freed."""
 
     steps: np.ndarray
     slots: np.ndarray

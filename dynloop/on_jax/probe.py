@@ -6,6 +6,7 @@ and custom rules, with no walk over jaxprs.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -18,18 +19,15 @@ probe_p = internals.Primitive("dynloop_probe")
 probe_p.def_abstract_eval(lambda aval, **_: aval)
 
 
-class Hits(set[int]):
+@dataclass(eq=False)
+class Hits:
     """Positions seen by probes; compared by identity, since it is a primitive's parameter."""
 
-    def __hash__(self) -> int:
-        return id(self)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
+    positions: set[int] = field(default_factory=set)
 
 
 def _record_tangent(primals: Sequence[Any], tangents: Sequence[Any], *, hits: Hits, position: int) -> tuple[Any, Any]:
-    hits.add(position)
+    hits.positions.add(position)
     return primals[0], tangents[0]
 
 
@@ -51,4 +49,4 @@ def perturbed_outputs(function: Traced, mask: Mask) -> Mask:
 
     if any(mask):
         jax.make_jaxpr(run)(*function.inputs, *tangent_avals(pick(function.inputs, mask)))
-    return tuple(i in hits for i in range(len(function.outputs)))
+    return tuple(i in hits.positions for i in range(len(function.outputs)))

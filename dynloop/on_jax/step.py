@@ -50,7 +50,11 @@ class Loop:
 
     @property
     def layout(self) -> checkpoints.Layout:
-        return self.storage.layout(sum(a.size * a.dtype.itemsize for a in self.carry_avals))
+        return self.storage.layout(self.carry_bytes)
+
+    @property
+    def carry_bytes(self) -> int:
+        return sum(a.size * a.dtype.itemsize for a in self.carry_avals)
 
     def __repr__(self) -> str:
         return f"Loop(constants={self.constants}, carries={self.carries}{', joint' if self.split else ''})"
@@ -293,4 +297,3 @@ def joint_masks(loop: Loop) -> tuple[Mask, Mask]:
     """Which constants and carries of its primal loop a joint loop has tangents for."""
     assert loop.origin is not None, "a joint loop that differentiates a primal one keeps its origin"
     return loop.origin.constants, loop.origin.carry
-

@@ -77,14 +77,20 @@ def _prepare(cond: Any, body: Any, tree: Any, leaves: list[Any], storage: Storag
         return _trace(cond, body, tree, avals, storage, is_counted)
     read = Identities((*values_read(cond), *values_read(body)))
     try:
-        return _traced_once(cond, body, tree, avals, storage, is_counted, read, jax.config.jax_enable_x64)  # type: ignore[attr-defined]
+        return _traced_once(cond, body, tree, avals, storage, is_counted, read, _trace_options())
     except _CapturedTracer as captured:
         return captured.functions
 
 
+def _trace_options() -> tuple[Any, ...]:
+    """The settings that decide what a trace looks like."""
+    names = ("enable_x64", "numpy_dtype_promotion", "numpy_rank_promotion", "default_matmul_precision")
+    return tuple(getattr(jax.config, f"jax_{name}") for name in names)
+
+
 @lru_cache(maxsize=256)
 def _traced_once(
-    cond: Any, body: Any, tree: Any, avals: Any, storage: Storage, is_counted: bool, read: Identities, x64: bool
+    cond: Any, body: Any, tree: Any, avals: Any, storage: Storage, is_counted: bool, read: Identities, options: Any
 ) -> _Functions:
     functions = _trace(cond, body, tree, avals, storage, is_counted)
     if any(isinstance(x, internals.Tracer) for x in functions.constants()):
@@ -120,7 +126,8 @@ def _trace(
     inputs = [*constant_avals, *carry_avals, *counter_avals]
     loop = Loop(Traced(flat_cond, inputs), Traced(flat_body, inputs), n_cond + n_body, storage)
     if not storage.is_forward_only:
-        loop.layout  # noqa: B018 - a Memory that is too small fails at the call, not at the gradient
+        # A Memory that is too small fails at the call, not at the gradient.
+        storage.layout(loop.carry_bytes)
     return _Functions(traced_cond, traced_body, loop, carry_avals)
 
 
@@ -153,7 +160,8 @@ def _trace_cond(cond: Callable[[Any], Any], tree: Any, avals: Sequence[Any]) -> 
     def flat(*leaves: Any) -> list[Any]:
         holds = cond(jtu.tree_unflatten(tree, leaves))
         if not isinstance(holds, jax.Array | np.ndarray | np.generic | bool):
-            raise ArgumentTypeError(f"{NAME}: cond must return a boolean scalar; got {type(holds).__name__} ({holds!r})")
+            kind = type(holds).__name__
+            raise ArgumentTypeError(f"{NAME}: cond must return a boolean scalar; got {kind} ({holds!r})")
         holds = jnp.asarray(holds)
         if holds.shape != () or holds.dtype != jnp.bool_:
             raise ArgumentTypeError(
@@ -202,8 +210,8 @@ def _finish(
 def _as_array(path: Any, x: Any, where: str = "init") -> Any:
     if not isinstance(x, jax.Array | np.ndarray | np.generic | bool | int | float | complex):
         raise CarryError(
-            f"{NAME}: carry{jtu.keystr(path)} in {where} is {type(x).__name__} ({x!r}): every leaf of the carry must be "
-            "an array or a number. Close over what is neither, or make it a static field of a registered pytree."
+            f"{NAME}: carry{jtu.keystr(path)} in {where} is {type(x).__name__} ({x!r}): every leaf of the carry "
+            "must be an array or a number. Close over what is neither, or make it a static field of its pytree."
         )
     try:
         return jnp.asarray(x)
