@@ -227,8 +227,8 @@ def _promoted(old: Any, new: Any) -> Any:
     """A number in init (a weak type) takes the dtype that body gives it, as in `lax.while_loop`."""
     if not _is_weak(old) or old.shape != new.shape or old.dtype == new.dtype:
         return old
-    like = lax.convert_element_type(1, old.dtype) if not _is_weak(old) else old.dtype.type(1).item()
-    return old.update(dtype=jnp.result_type(like, new.dtype), weak_type=_is_weak(new))
+    number = old.dtype.type(1).item()
+    return old.update(dtype=jnp.result_type(number, new.dtype), weak_type=_is_weak(new))
 
 
 def _as_dtype(x: Any, aval: Any) -> Any:
