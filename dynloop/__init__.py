@@ -1,7 +1,15 @@
 """dynloop: loops whose length depends on data, compiled and differentiated in the memory you choose."""
 
 from dynloop.checkpoints import Memory
-from dynloop.errors import ArgumentError, ArgumentTypeError, BackendError, CarryError, DerivativeError, DynloopError
+from dynloop.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    BackendError,
+    BatchingError,
+    CarryError,
+    DerivativeError,
+    DynloopError,
+)
 from dynloop.loops import while_loop
 from dynloop.result import Result, StoppedBecause
 
@@ -19,6 +27,7 @@ __all__ = [
     "ArgumentError",
     "ArgumentTypeError",
     "BackendError",
+    "BatchingError",
     "CarryError",
     "DerivativeError",
     "DynloopError",

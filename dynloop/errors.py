@@ -52,6 +52,15 @@ class DerivativeError(DynloopError, NotImplementedError):
     """
 
 
+class BatchingError(DynloopError, NotImplementedError):
+    """A loop that cannot be batched as asked; the message names what can be done instead.
+
+    >>> import dynloop
+    >>> issubclass(dynloop.BatchingError, dynloop.DynloopError)
+    True
+    """
+
+
 class BackendError(DynloopError, RuntimeError):
     """No array library can be chosen, or the chosen one cannot do what was asked.
 

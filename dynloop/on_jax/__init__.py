@@ -5,7 +5,7 @@ file for each primitive's meaning and rules, `joint` (how reverse mode takes a j
 apart), `placement` and `descent` (the schedule inside the compiled loop).
 """
 
-from dynloop.on_jax import forward, loop, reverse, reverse_tangent, tangent
+from dynloop.on_jax import batching, forward, loop, reverse, reverse_tangent, tangent
 from dynloop.on_jax.while_loop import while_loop
 
-__all__ = ["forward", "loop", "reverse", "reverse_tangent", "tangent", "while_loop"]
+__all__ = ["batching", "forward", "loop", "reverse", "reverse_tangent", "tangent", "while_loop"]
