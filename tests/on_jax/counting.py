@@ -1,0 +1,84 @@
+"""A loop that records each evaluation of its body while a compiled gradient runs."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import dynloop
+
+
+class Evaluation(NamedTuple):
+    """One run of the body: the step's index, and whether it was taped for its adjoint."""
+
+    step: int
+    is_taped: bool
+
+
+@dataclass(frozen=True)
+class Recorder:
+    """`note(i, x)` is the identity on x, and records an evaluation of step i when it runs."""
+
+    seen: list[Evaluation] = field(default_factory=list)
+
+    def note(self, i: jax.Array, x: jax.Array) -> jax.Array:
+        @jax.custom_jvp
+        def noted(i: jax.Array, x: jax.Array) -> jax.Array:
+            return self.record(i, x, is_taped=False)
+
+        # The rule runs where a step is differentiated, and nowhere else.
+        noted.defjvp(lambda primals, tangents: (self.record(*primals, is_taped=True), tangents[1]))
+        return noted(i, x)
+
+    def record(self, i: jax.Array, x: jax.Array, *, is_taped: bool) -> jax.Array:
+        def callback(i: np.ndarray, x: np.ndarray) -> np.ndarray:
+            self.seen.append(Evaluation(int(i), is_taped))
+            return np.asarray(x)
+
+        # Each step needs the value that the callback returns, so the callbacks run in the steps' order.
+        return jax.pure_callback(callback, jax.ShapeDtypeStruct(x.shape, x.dtype), i, x)
+
+
+@dataclass(frozen=True)
+class CountedGradient:
+    """The compiled gradient of a loop of n steps, n being an argument: calling it gives what it evaluated, in order."""
+
+    run: Callable[[Any, Any], Any]
+    recorder: Recorder
+
+    def __call__(self, steps: int) -> list[Evaluation]:
+        self.recorder.seen.clear()
+        gradient = float(self.run(jnp.asarray(START), jnp.asarray(steps, jnp.int32)))
+        jax.effects_barrier()
+        assert math.isclose(gradient, expected_gradient(steps), rel_tol=1e-12)
+        return list(self.recorder.seen)
+
+
+START = 0.7
+
+
+def expected_gradient(steps: int) -> float:
+    """The product of the derivatives of y -> sin(y) / 2 + 0.1 along the way."""
+    y, product = START, 1.0
+    for _ in range(steps):
+        y, product = 0.5 * math.sin(y) + 0.1, product * 0.5 * math.cos(y)
+    return product
+
+
+def counted_gradient(**options: Any) -> CountedGradient:
+    """Compiles the gradient of the counted loop with these options of `dynloop.while_loop`."""
+    recorder = Recorder()
+
+    def f(x: jax.Array, n: jax.Array) -> jax.Array:
+        def body(c: Any) -> Any:
+            i, y = c
+            # Not linear: the derivative of a step needs its evaluation.
+            return i + 1, 0.5 * jnp.sin(recorder.note(i, y)) + 0.1
+
+        return dynloop.while_loop(lambda c: c[0] < n, body, (jnp.asarray(0, jnp.int32), x), **options)[1]
+
+    return CountedGradient(jax.jit(jax.grad(f)), recorder)

@@ -1,0 +1,150 @@
+"""Claims about what cond and body read: a trace is used again only where they would read the very same objects."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import dynloop
+from tests.closeness import assert_close
+
+FACTOR: Any = 2.0
+
+
+def is_small(y: Any) -> Any:
+    return y < 10
+
+
+def by_global(y: Any) -> Any:
+    return y * FACTOR
+
+
+def by_callee(y: Any) -> Any:
+    return by_global(y)
+
+
+def by_attribute_of_a_module(y: Any) -> Any:
+    return y * np.e
+
+
+def loop(body: Any, x: Any = 1.0) -> float:
+    return float(dynloop.while_loop(is_small, body, jnp.asarray(x)))
+
+
+@pytest.mark.parametrize("body", [by_global, by_callee])
+def test_a_global_that_is_assigned_again_is_read_again(monkeypatch: pytest.MonkeyPatch, body: Any):
+    monkeypatch.setitem(globals(), "FACTOR", 2.0)
+    assert loop(body) == 16
+    monkeypatch.setitem(globals(), "FACTOR", 3.0)
+    assert loop(body) == 27
+
+
+def test_a_default_argument_is_part_of_a_function():
+    assert [loop(lambda y, k=k: y * k) for k in (2.0, 3.0, 2.0)] == [16, 27, 16]
+
+
+def test_a_variable_of_a_closure_is_read_when_the_loop_is_called():
+    factor = jnp.asarray(2.0)
+
+    def body(y: Any) -> Any:
+        return y * factor
+
+    assert loop(body) == 16
+    factor = jnp.asarray(3.0)
+    assert loop(body) == 27
+
+
+def test_a_function_inside_the_body_reads_what_it_reads_by_then():
+    factor = 2.0
+
+    def body(y: Any) -> Any:
+        return (lambda: y * factor)()
+
+    assert loop(body) == 16
+    factor = 3.0
+    assert loop(body) == 27
+
+
+class Scale:
+    """A callable whose state changes in place."""
+
+    def __init__(self) -> None:
+        self.factor = 2.0
+
+    def __call__(self, y: Any) -> Any:
+        return y * self.factor
+
+
+def test_a_callable_object_and_a_method_are_traced_at_every_call():
+    scale = Scale()
+    assert [loop(scale), loop(scale.__call__)] == [16, 16]
+    scale.factor = 3.0
+    assert [loop(scale), loop(scale.__call__)] == [27, 27]
+
+
+def test_a_partial_function_is_a_body():
+    assert loop(functools.partial(lambda k, y: y * k, 2.0)) == 16
+
+
+def test_a_number_of_a_module_is_read():
+    assert loop(by_attribute_of_a_module) == pytest.approx(np.e**3)
+
+
+def test_no_tracer_outlives_its_trace():
+    """The same functions called in one trace and then in another; JAX checks that nothing is kept."""
+
+    def f(x: Any, w: Any) -> Any:
+        return dynloop.while_loop(is_small, lambda y: y * w, x, checkpoints=2)
+
+    x, w = jnp.asarray(1.5), jnp.asarray(2.0)
+    with jax.checking_leaks():
+        found = [jax.jit(jax.grad(f, (0, 1)))(x, w), jax.grad(f, (0, 1))(x, w), jax.jit(jax.grad(f, (0, 1)))(x, w)]
+    assert_close(found, [(8.0, 1.5 * 3 * 4)] * 3)
+
+
+def test_a_function_used_inside_and_outside_of_jit_reads_each_ones_values():
+    w: Any = jnp.asarray(2.0)
+
+    def body(y: Any) -> Any:
+        return y * w
+
+    def inside(traced: Any) -> Any:
+        nonlocal w
+        kept, w = w, traced
+        out = dynloop.while_loop(is_small, body, jnp.asarray(1.0))
+        w = kept
+        return out
+
+    assert loop(body) == 16
+    assert float(jax.jit(inside)(3.0)) == 27
+    assert float(jax.grad(inside)(3.0)) == 27
+    assert loop(body) == 16
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3])
+def test_a_tracer_is_closed_over_at_any_depth(levels: int):
+    """x**(2 n) through functions nested so deep."""
+
+    def f(x: Any) -> Any:
+        def make(depth: int) -> Any:
+            if depth == 0:
+                return lambda c: (c[0] + 1, c[1] * x * x)
+            inner = make(depth - 1)
+            return lambda c: inner(c)
+
+        start = (jnp.asarray(0, jnp.int32), jnp.asarray(1.0))
+        return dynloop.while_loop(lambda c: c[0] < 3, make(levels), start, checkpoints=2)[1]
+
+    assert_close(jax.jit(jax.grad(f))(jnp.asarray(1.1)), 6 * 1.1**5)
+
+
+def test_an_array_in_32_and_in_64_bits_is_another_trace():
+    def body(y: Any) -> Any:
+        return y * jnp.asarray(2.0)
+
+    assert str(dynloop.while_loop(is_small, body, jnp.asarray(1.0)).dtype) == "float64"
+    with jax.enable_x64(False):
+        assert str(dynloop.while_loop(is_small, body, jnp.asarray(1.0)).dtype) == "float32"

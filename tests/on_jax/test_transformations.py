@@ -1,0 +1,197 @@
+"""Claims about JAX's transformations: on a loop each gives what it gives on the unrolled loop."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+
+from dynloop import DerivativeError
+from tests.closeness import assert_close
+from tests.on_jax.subjects import SUBJECTS, Function, V, W, X, looped, unrolled
+
+Transformation = Callable[[Function], Any]
+TWICE, SCALES = (0, 1), jnp.asarray([0.5, 1.0, 1.5])
+
+
+def along(f: Function) -> Callable[[jax.Array], jax.Array]:
+    """The function of x alone."""
+    return lambda x: f(x, W)
+
+
+def slope(g: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], jax.Array]:
+    """The gradient of a function of a vector in one direction: a function of a vector again, by reverse mode."""
+    return lambda x: jnp.vdot(jax.grad(g)(x), V)
+
+
+def pushed(g: Callable[[jax.Array], Any]) -> Callable[[jax.Array], Any]:
+    """The same by forward mode."""
+    return lambda x: jax.jvp(g, (x,), (V,))[1]
+
+
+def by_custom_jvp(f: Function) -> Callable[[jax.Array], jax.Array]:
+    @jax.custom_jvp
+    def g(x: jax.Array) -> jax.Array:
+        return f(x, W)
+
+    g.defjvp(lambda primals, tangents: jax.jvp(along(f), primals, tangents))
+    return g
+
+
+def scanned(f: Function) -> Function:
+    """A scan whose body runs the loop."""
+
+    def body(c: jax.Array, w: jax.Array, u: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return c * 0.5 + f(c * u, w) * 0.1, f(c, w)
+
+    return lambda x, w: jnp.sum(lax.scan(lambda c, u: body(c, w, u), x, SCALES)[1])
+
+
+def descent(f: Function) -> Callable[[jax.Array], jax.Array]:
+    """Three steps of gradient descent, in a scan."""
+    return lambda x: lax.scan(lambda c, _: (c - 0.1 * jax.grad(f)(c, W), None), x, None, length=3)[0]
+
+
+def branched(f: Function) -> Function:
+    def where(x: jax.Array, w: jax.Array) -> jax.Array:
+        return lax.cond(x[1] > 0, lambda x, w: x[0], f, x, w) + lax.cond(x[0] > 0.5, lambda x, w: x[0], f, x, w)
+
+    return where
+
+
+DOTS = jax.checkpoint_policies.dots_saveable
+
+FIRST: dict[str, Transformation] = {
+    "value": lambda f: f(X, W),
+    "grad": lambda f: jax.grad(f, TWICE)(X, W),
+    "vjp": lambda f: jax.vjp(f, X, W)[1](jnp.asarray(1.7)),
+    "jvp": lambda f: jax.jvp(f, (X, W), (V, W * 0.5)),
+    "linearize": lambda f: jax.linearize(f, X, W)[1](V, W * 0.5),
+}
+SECOND: dict[str, Transformation] = {
+    "forward over reverse": lambda f: jax.jvp(jax.grad(f, TWICE), (X, W), (V, W)),
+    "reverse over reverse": lambda f: jax.grad(lambda x, w: jnp.vdot(jax.grad(f)(x, w), V), TWICE)(X, W),
+    "reverse over reverse of the closed-over": lambda f: jax.grad(
+        lambda x, w: jnp.vdot(jax.grad(f, 1)(x, w), W), TWICE
+    )(X, W),
+    "reverse over forward": lambda f: jax.grad(lambda x, w: jax.jvp(f, (x, w), (V, W))[1], TWICE)(X, W),
+    "forward over forward": lambda f: jax.jvp(pushed(along(f)), (X,), (V,)),
+}
+THIRD: dict[str, Transformation] = {
+    "reverse over reverse over reverse": lambda f: jax.grad(slope(slope(along(f))))(X),
+    "forward over reverse over reverse": lambda f: pushed(slope(slope(along(f))))(X),
+    "reverse over forward over reverse": lambda f: jax.grad(lambda x: jnp.vdot(pushed(jax.grad(along(f)))(x), V))(X),
+    "reverse over reverse over forward": lambda f: jax.grad(slope(pushed(along(f))))(X),
+    "forward over forward over reverse": lambda f: pushed(pushed(jax.grad(along(f))))(X),
+    "forward over forward over forward": lambda f: pushed(pushed(pushed(along(f))))(X),
+}
+LINEAR: dict[str, Transformation] = {
+    "transpose of a jvp": lambda f: jax.linear_transpose(lambda t: jax.jvp(along(f), (X,), (t,))[1], X)(1.3),
+    "transpose of a linearized": lambda f: jax.linear_transpose(jax.linearize(along(f), X)[1], X)(1.3),
+    "transpose of a vjp": lambda f: jax.linear_transpose(lambda c: jax.vjp(along(f), X)[1](c)[0], 1.3)(V),
+    "jvp of a linearized": lambda f: jax.jvp(lambda x: jax.linearize(along(f), x)[1](V), (X,), (V,)),
+    "grad of a linearized": lambda f: jax.grad(lambda x: jax.linearize(along(f), x)[1](V))(X),
+}
+INSIDE: dict[str, Transformation] = {
+    "grad inside scan": lambda f: descent(f)(X),
+    "grad of scan": lambda f: jax.grad(scanned(f), TWICE)(X, W),
+    "reverse over reverse of scan": lambda f: jax.grad(slope(along(scanned(f))))(X),
+    "grad of scan of grad": lambda f: jax.grad(lambda x: jnp.sum(descent(f)(x) ** 2))(X),
+    "grad of cond": lambda f: jax.grad(branched(f), TWICE)(X, W),
+    "reverse over reverse of cond": lambda f: jax.grad(slope(along(branched(f))))(X),
+    "grad of a custom_jvp whose rule runs it": lambda f: jax.grad(by_custom_jvp(f))(X),
+    "grad of a custom_jvp whose rule runs it under jit": lambda f: jax.grad(by_custom_jvp(jax.jit(f)))(X),
+    "reverse over reverse of a custom_jvp whose rule runs it": lambda f: jax.grad(slope(by_custom_jvp(f)))(X),
+}
+CHECKPOINT: dict[str, Transformation] = {
+    "grad of checkpoint": lambda f: jax.grad(jax.checkpoint(f), TWICE)(X, W),
+    "forward over reverse of checkpoint": lambda f: jax.jvp(jax.grad(jax.checkpoint(f)), (X, W), (V, W)),
+    "reverse over reverse of checkpoint": lambda f: jax.grad(slope(along(jax.checkpoint(f))))(X),
+    "grad of checkpoint with a policy": lambda f: jax.grad(jax.checkpoint(f, policy=DOTS), TWICE)(X, W),
+    "grad of checkpoint of grad": lambda f: jax.grad(lambda x: jnp.sum(jax.checkpoint(jax.grad(f))(x, W) ** 2))(X),
+    "grad of scan of checkpoint": lambda f: jax.grad(scanned(jax.checkpoint(f)), TWICE)(X, W),
+}
+ALL = FIRST | SECOND | THIRD | LINEAR | INSIDE | CHECKPOINT
+BY_DEFAULT = FIRST | LINEAR
+# custom_vjp has no forward mode.
+ON_OTHERS = {
+    "grad": FIRST["grad"],
+    "jvp": FIRST["jvp"],
+    "linearize": FIRST["linearize"],
+    "forward over reverse": SECOND["forward over reverse"],
+    "reverse over reverse": SECOND["reverse over reverse"],
+    "reverse over forward": SECOND["reverse over forward"],
+    "grad of checkpoint": CHECKPOINT["grad of checkpoint"],
+}
+
+
+def check(subject: str, transformation: Transformation, run: Callable[..., Any], **options: Any) -> None:
+    make = SUBJECTS[subject]
+    found = run(lambda: transformation(make(looped(**options))))()
+    assert_close(found, jax.jit(lambda: transformation(make(unrolled)))())
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_compiled_transformation_equals_unrolled(name: str):
+    check("simple", ALL[name], jax.jit, checkpoints=2)
+
+
+@pytest.mark.parametrize("name", [n if n in BY_DEFAULT else pytest.param(n, marks=pytest.mark.full) for n in ALL])
+def test_transformation_op_by_op_equals_unrolled(name: str):
+    check("simple", ALL[name], lambda f: f, checkpoints=2)
+
+
+@pytest.mark.parametrize("name", ["grad", "reverse over reverse"])
+@pytest.mark.parametrize("subject", [name for name in SUBJECTS if name != "simple"])
+def test_reverse_mode_of_every_subject_equals_unrolled(subject: str, name: str):
+    check(subject, ON_OTHERS[name], jax.jit, checkpoints=2)
+
+
+@pytest.mark.parametrize("name", ["jvp", "reverse over forward"])
+@pytest.mark.parametrize("subject", ["nested", "closures", "several_dtypes"])
+def test_forward_mode_of_every_subject_equals_unrolled(subject: str, name: str):
+    check(subject, ON_OTHERS[name], jax.jit, checkpoints=2)
+
+
+@jax.custom_vjp
+def clipped(x: jax.Array) -> jax.Array:
+    return x
+
+
+# Not linear in the cotangent, as clipped gradients are.
+clipped.defvjp(lambda x: (x, None), lambda _, g: (jnp.clip(g, -1.0, 1.0),))
+
+
+def clipping(repeat: Any) -> Callable[[Any], Any]:
+    return lambda x: 3 * repeat(3, lambda i, y: jnp.sin(clipped(y) * y), x)
+
+
+@pytest.mark.parametrize("name", ["gradient", "forward over reverse"])
+def test_a_gradient_clipped_in_the_body_equals_unrolled(name: str):
+    def derivative(f: Any) -> Any:
+        return jax.grad(f)(0.9) if name == "gradient" else jax.jvp(jax.grad(f), (0.9,), (1.0,))
+
+    assert_close(derivative(clipping(looped(checkpoints=2))), derivative(clipping(unrolled)))
+
+
+def test_reverse_over_reverse_of_a_gradient_clipped_in_the_body_is_refused():
+    with pytest.raises(
+        DerivativeError, match=r"not linear in its cotangent(.|\n)*Take the outer derivative by jax.jvp"
+    ):
+        jax.grad(jax.grad(clipping(looped(checkpoints=2))))(0.9)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("checkpoints", [1, 3, "auto", "all"])
+@pytest.mark.parametrize("name", ALL)
+def test_every_transformation_equals_unrolled_for_every_checkpoints(name: str, checkpoints: Any):
+    check("simple", ALL[name], jax.jit, checkpoints=checkpoints, max_steps=20)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ON_OTHERS)
+@pytest.mark.parametrize("subject", [name for name in SUBJECTS if name != "custom_vjp_in_the_body"])
+def test_every_transformation_of_every_subject_equals_unrolled(subject: str, name: str):
+    check(subject, ON_OTHERS[name], jax.jit, checkpoints="auto")
