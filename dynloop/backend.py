@@ -9,7 +9,7 @@ import sys
 from typing import Any, Protocol, cast
 
 from dynloop.checkpoints import Storage
-from dynloop.errors import ArgumentError, BackendError
+from dynloop.errors import ArgumentError, ArgumentTypeError, BackendError, described
 
 _MODULES = {"jax": "dynloop.on_jax"}
 
@@ -20,15 +20,17 @@ class Backend(Protocol):
     def while_loop(
         self, cond: Any, body: Any, init: Any, *, storage: Storage, on_max_steps: str, full_output: bool
     ) -> Any:
-        """Run the loop; every argument but cond's, body's and init's meaning has been checked."""
+        """Run the loop; the keyword arguments have been checked, cond, body and init have not."""
         ...
 
 
 def choose(name: str, backend: str | None, init: Any) -> Backend:
     """The backend named, or the one whose arrays stand in `init`."""
     if backend is not None:
+        if not isinstance(backend, str):
+            raise ArgumentTypeError(f'{name}: backend must be a name or None; got {described(backend)}. Give "jax".')
         if backend not in _MODULES:
-            raise ArgumentError(f'{name}: backend={backend!r} is unknown; the backends are "jax"')
+            raise ArgumentError(f'{name}: backend={backend!r} is unknown; the only backend is "jax"')
         return _load(backend)
     if _has_jax_array(init):
         return _load("jax")

@@ -25,15 +25,21 @@ def check_structure(name: str, before: object, after: object, paths: tuple[Seque
     """The body must return the tree it was given."""
     if before == after:
         return
+
+    def named(these: Sequence[str]) -> str:
+        return ", ".join(f"carry{path}" for path in these)
+
     missing = [p for p in paths[0] if p not in paths[1]]
     extra = [p for p in paths[1] if p not in paths[0]]
-    details = [f"missing from what body returns: {', '.join(missing)}"] if missing else []
-    details += [f"not in init: {', '.join(extra)}"] if extra else []
+    details = [f"missing from what body returned: {named(missing)}"] if missing else []
+    details += [f"not in init: {named(extra)}"] if extra else []
     lines = "".join(f"\n  {line}" for line in details)
+    advice = "Return every part of the carry from body, changed or not, in the same containers."
+    if paths[0] and not paths[1]:
+        advice += " It returned nothing: is a `return` missing?"
     raise CarryError(
         f"{name}: body must return a carry of the same structure as init.{lines}\n"
-        f"  init:          {before}\n  body returned: {after}\n"
-        "Return every part of the carry from body, changed or not, in the same containers."
+        f"  init:          {before}\n  body returned: {after}\n{advice}"
     )
 
 

@@ -5,21 +5,24 @@ user's choice, in slots or in bytes; where they lie is `adjoint`'s. Sizes are pl
 so this file knows no array library.
 """
 
+import operator
 import re
 from dataclasses import dataclass
 from typing import Literal
 
 import adjoint
-from dynloop.errors import ArgumentError, ArgumentTypeError
+from dynloop.errors import ArgumentError, ArgumentTypeError, DerivativeError, described
 
-# What "auto" may use for stored states. A loop that fits keeps every state; measured on small
-# states, recomputing costs more than the traffic of 4 MiB, and more than 4 MiB leaves the cache.
+# What "auto" may use for stored states.
 AUTO_BYTES = 4 * 2**20
 AUTO_SLOTS = (8, 64)
-# The plan made when a loop stops compares all pairs of slots: past this many planned slots the
-# rest of the rows serve as leaf rows, which need no plan.
-PLANNED_SLOTS = 128
-PLANNED_WITH_LEAF = 64
+# The table of stores is made while tracing, in a time that grows as the square of the slots (time
+# `adjoint.store_table(128)`), so there is an end to them. More rows serve as leaf rows, which need
+# no table; but that pays only from some number on: few leaf rows with fewer slots cost more steps
+# than the slots alone (compare `adjoint.Online(64, leaf=65).cost(n)` with `adjoint.Online(128).cost(n)`).
+MOST_SLOTS = 128
+SLOTS_BESIDE_LEAF = 64
+ROWS_WORTH_A_LEAF = 192
 
 _UNITS = {"": 1, "B": 1} | {f"{p}B": 1000**i for i, p in enumerate("kMGT", 1)}
 _UNITS |= {"KB": 1000} | {f"{p}iB": 1024**i for i, p in enumerate("KMGT", 1)}
@@ -100,8 +103,9 @@ class Layout:
 
 @dataclass(frozen=True)
 class Storage:
-    """A checked `checkpoints=` and the bound on the number of steps, if there is one."""
+    """A checked `checkpoints=` of a call to the function `name`, and the bound on its steps, if there is one."""
 
+    name: str
     checkpoints: Checkpoints
     bound: int | None
 
@@ -131,8 +135,9 @@ class Storage:
             case Memory() as memory:
                 if memory.bytes < carry_bytes:
                     raise ArgumentError(
-                        f"checkpoints={memory}: one state of the carry takes {carry_bytes} bytes; "
-                        f"give at least Memory({carry_bytes}), or checkpoints=0 for a loop that is never differentiated"
+                        f"{self.name}: checkpoints=dynloop.Memory({memory.amount!r}), and one state of the carry takes "
+                        f"{carry_bytes} bytes; give at least dynloop.Memory({carry_bytes}), or checkpoints=0 for a "
+                        "loop that is never differentiated in reverse mode"
                     )
                 return _divide(memory.bytes // carry_bytes)
             case adjoint.Online() as online:
@@ -143,9 +148,9 @@ class Storage:
             case int() as slots if slots > 0:
                 return _divide(slots)
             case _:
-                raise ArgumentError(
-                    "checkpoints=0 makes a loop that only runs forward, and this call differentiates it in "
-                    'reverse mode; give checkpoints="auto", a number of slots or a Memory(...)'
+                raise DerivativeError(
+                    f"{self.name}: checkpoints=0 makes a loop without reverse mode, and this call asks for it; give "
+                    'checkpoints="auto", a number of slots or dynloop.Memory(...), or use jax.jvp'
                 )
 
 
@@ -155,15 +160,20 @@ def _leaf_of(rows: int) -> int:
 
 
 def _divide(rows: int) -> tuple[int, int]:
-    if rows <= PLANNED_SLOTS:
-        return rows, 0
-    return PLANNED_WITH_LEAF, rows - PLANNED_WITH_LEAF
+    if rows < ROWS_WORTH_A_LEAF:
+        return min(rows, MOST_SLOTS), 0
+    return SLOTS_BESIDE_LEAF, rows - SLOTS_BESIDE_LEAF
 
 
 def storage(name: str, checkpoints: Checkpoints, bound: int | None) -> Storage:
     """Check the `checkpoints=` of a call to the function `name`."""
-    if isinstance(checkpoints, bool) or not isinstance(checkpoints, str | int | Memory | Schedule | None):
-        raise ArgumentTypeError(f"{name}: checkpoints={checkpoints!r} is {_a(checkpoints)}; {_CHOICES}")
+    if not isinstance(checkpoints, str | bool | Memory | Schedule | None):
+        try:
+            checkpoints = operator.index(checkpoints)
+        except TypeError:
+            raise ArgumentTypeError(f"{name}: checkpoints is {described(checkpoints)}; {_CHOICES}") from None
+    if isinstance(checkpoints, bool):
+        raise ArgumentTypeError(f"{name}: checkpoints is {described(checkpoints)}; {_CHOICES}")
     if isinstance(checkpoints, str) and checkpoints not in ("auto", "all"):
         raise ArgumentError(f"{name}: checkpoints={checkpoints!r} is unknown; {_CHOICES}")
     if isinstance(checkpoints, int) and checkpoints < 0:
@@ -184,15 +194,10 @@ def storage(name: str, checkpoints: Checkpoints, bound: int | None) -> Storage:
             raise ArgumentError(
                 f"{name}: {checkpoints} holds at most {leaf} steps; give max_steps={leaf} too, or slots"
             )
-    return Storage(checkpoints, bound)
+    return Storage(name, checkpoints, bound)
 
 
 _CHOICES = (
     'give "auto", a number of slots (0: never differentiated in reverse), "all" with max_steps=, '
     "dynloop.Memory(...), or one of adjoint's Online, Periodic, StoreAll"
 )
-
-
-def _a(value: object) -> str:
-    kind = type(value).__name__
-    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"

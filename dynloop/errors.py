@@ -1,6 +1,12 @@
 """The errors dynloop raises, all under one base."""
 
 
+def described(value: object) -> str:
+    """A value in an error message: its kind and what it is."""
+    kind = type(value).__name__
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind} ({value!r})"
+
+
 class DynloopError(Exception):
     """Base of every error that dynloop raises by itself.
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from dynloop import backend as backends
 from dynloop.checkpoints import Checkpoints, storage
-from dynloop.errors import ArgumentError, ArgumentTypeError
+from dynloop.errors import ArgumentError, ArgumentTypeError, described
 
 OnMaxSteps = Literal["raise", "stop", "nan"]
 
@@ -24,7 +24,7 @@ def while_loop(
 ) -> Any:
     """Run `carry = body(carry)` while `cond(carry)` holds, differentiably, in the memory you choose.
 
-    The same numbers as the Python loop, values and gradients, compiled once whatever the number of
+    The same numbers as the Python loop, values and gradients, in one program whatever the number of
     steps. Forward mode runs one loop on the carry and its tangent. Reverse mode stores some states
     on the way and computes others again, by binomial checkpointing (Griewank and Walther 2000) with
     the places chosen while the loop runs, since its length is unknown.
@@ -39,8 +39,10 @@ def while_loop(
         max_steps: the largest number of steps, or None for no bound. The program does not grow
             with it.
         checkpoints: how many states a gradient may keep, a state being one carry.
-            `"auto"` (or None): every state if 4 MiB hold them, else what fits, between 8 and 64 slots.
-            An int: that many slots, the start included; 0 makes a loop without reverse mode.
+            `"auto"` (or None): what 4 MiB hold: up to 64 slots, at least 8 whatever their size, and the
+            rest a leaf buffer, which by itself holds every state of a shorter loop.
+            An int: that many, the start included: up to 128 slots; from 192 on 64 slots and the rest
+            a leaf buffer. 0 makes a loop without reverse mode.
             `"all"`: every state, for which `max_steps` must be given.
             `dynloop.Memory("1GiB")`: as many as fit. Also `adjoint.Online`, `Periodic` and `StoreAll`.
         on_max_steps: what happens when `max_steps` steps were taken and `cond` still holds.
@@ -53,14 +55,21 @@ def while_loop(
         The final carry, or a `Result`.
 
     Cost:
-        Without a gradient the program is `jax.lax.while_loop`'s. For n steps a gradient in s slots
-        runs at least P(n + 1, s) + n steps (`adjoint.Online(s).cost(n)` counts them), n of them
-        taped, and holds (s + 4) carries, one step's tape and twice the closed-over floating values.
+        Without a gradient, `max_steps` or `full_output` the program is `jax.lax.while_loop`'s; with
+        either of the two, it also counts the steps and evaluates cond once more.
+        For n steps a gradient in s slots runs `adjoint.Online(s).cost(n).evaluations` steps, at least
+        P(n + 1, s) + n, n of them taped, and holds (s + 4) carries, one step's tape and twice the
+        closed-over floating values.
 
     Raises:
         ArgumentError, ArgumentTypeError: an argument is out of its range or kind.
         CarryError: a leaf changes shape or dtype, or the structure changes.
         BackendError: no array and no `backend`.
+        DerivativeError: reverse mode with `checkpoints=0`, or twice through a backward rule that is not
+            linear in its cotangent.
+        BatchingError: `jax.vmap` of the loop.
+        RuntimeError: while the program runs, if the bound is reached and `on_max_steps="raise"`
+            (equinox's, or under `jax.jit` JAX's own).
 
     >>> import jax, dynloop
     >>> def double_until(x):
@@ -71,11 +80,7 @@ def while_loop(
     name = "while_loop"
     for label, function in (("cond", cond), ("body", body)):
         if not callable(function):
-            kind = type(function).__name__
-            article = "an" if kind[0] in "aeiou" else "a"
-            raise ArgumentTypeError(
-                f"{name}: {label} must be a function of the carry; got {article} {kind} ({function!r})"
-            )
+            raise ArgumentTypeError(f"{name}: {label} must be a function of the carry; got {described(function)}")
     bound = _check_max_steps(name, max_steps)
     if on_max_steps not in ("raise", "stop", "nan"):
         raise ArgumentError(f'{name}: on_max_steps={on_max_steps!r} is unknown; give "raise", "stop" or "nan"')
@@ -91,7 +96,7 @@ def _check_max_steps(name: str, max_steps: Any) -> int | None:
         if isinstance(max_steps, bool):
             raise TypeError
         bound = operator.index(max_steps)
-    except Exception as error:  # a tracer raises an error of its own library
+    except TypeError as error:  # a traced number raises one of its library, derived from TypeError
         raise ArgumentTypeError(
             f"{name}: max_steps must be a Python int or None, since it sizes buffers; got {max_steps!r}. "
             "A bound that is known only while running belongs into cond, with a counter in the carry."

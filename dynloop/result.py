@@ -30,8 +30,6 @@ class Result:
         steps: int32 scalar, the number of steps taken.
         status: int32 scalar, the value of a `StoppedBecause`.
 
-    Under `vmap` each has one more axis: every lane counts for itself.
-
     >>> import jax, dynloop
     >>> result = dynloop.while_loop(lambda x: x < 10, lambda x: 2 * x, jax.numpy.float32(1), full_output=True)
     >>> print(result)
@@ -46,13 +44,13 @@ class Result:
 
     @property
     def stopped_because(self) -> StoppedBecause:
-        """The reason, where `status` is one concrete number."""
+        """The reason. Only outside of `jax.jit`, where `status` is a number; inside, compare `status` itself."""
         return StoppedBecause(int(self.status))
 
     def __str__(self) -> str:
         try:
             steps, reason = int(self.steps), self.stopped_because
-        except TypeError:  # traced, or one number for each lane
+        except TypeError:  # traced
             return f"Result(carry={self.carry}, steps={self.steps}, status={self.status})"
         return f"stopped after {steps} step{'' if steps == 1 else 's'} because {_SENTENCES[reason]}"
 

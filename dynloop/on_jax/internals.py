@@ -24,16 +24,18 @@ try:
     _BATCHERS = batching.fancy_primitive_batchers
     _PARTIAL_EVALS = pe.custom_partial_eval_rules
     _CHECKPOINTS = pe.partial_eval_jaxpr_custom_rules
-except (ImportError, AttributeError) as error:  # pragma: no cover - needs a JAX that does not exist yet
+    _HAS_NAMED_AXES = vars(extend)["nonempty_axis_env_DO_NOT_USE"]
+except (ImportError, AttributeError, KeyError) as error:  # pragma: no cover - needs a JAX that does not exist yet
     raise ImportError(
-        f"dynloop's JAX backend needs rule tables that jax {jax.__version__} keeps elsewhere ({error}); "
-        "it is tested with jax 0.10.2: pip install 'jax==0.10.2'"
+        f"dynloop's JAX backend needs what jax {jax.__version__} keeps elsewhere ({error}); "
+        "it works with jax 0.10.2: pip install 'jax==0.10.2'"
     ) from error
 
 Primitive = extend.Primitive
 Var = extend.Var
 Aval = Any
 Tracer = jax.core.Tracer
+JITTED = type(jax.jit(lambda: None))
 
 
 def new_primitive(name: str) -> Any:
@@ -129,11 +131,14 @@ def evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any
 
 
 def read_inputs(closed: Any) -> set[int]:
-    """Positions of the inputs of a closed jaxpr that any of its equations or outputs reads."""
-    jaxpr = closed.jaxpr
-    read = {v for eqn in jaxpr.eqns for v in eqn.invars if isinstance(v, Var)}
-    read |= {v for v in jaxpr.outvars if isinstance(v, Var)}
-    return {i for i, v in enumerate(jaxpr.invars) if v in read}
+    """Positions of the inputs of a closed jaxpr that its outputs depend on, through nested jaxprs."""
+    used = pe.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars))[1]
+    return {i for i, is_used in enumerate(used) if is_used}
+
+
+def calls_custom_vjp(eqn: Any) -> bool:
+    """Is this equation a call of a `jax.custom_vjp` function?"""
+    return eqn.primitive.name.startswith("custom_vjp")
 
 
 def equations(value: Any) -> Sequence[Any]:
@@ -153,10 +158,15 @@ def bind_unknown(trace: Any, primitive: Any, tracers: Sequence[Any], params: dic
     return trace.default_process_primitive(primitive, tracers, params)
 
 
+def has_named_axes() -> bool:
+    """Is a `vmap`, `pmap` or `shard_map` with a named axis being traced? A trace may depend on the axis' size."""
+    return _HAS_NAMED_AXES()
+
+
 def is_known(tracer: Any) -> bool:
     return tracer.is_known()
 
 
-def as_unknown(trace: Any, value: Any) -> Any:
+def as_tracer(trace: Any, value: Any) -> Any:
     """A value as a tracer of the trace, so that it can stand among an unknown equation's results."""
     return trace.to_jaxpr_tracer(value)

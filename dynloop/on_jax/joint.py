@@ -96,10 +96,10 @@ def enter_partial_eval(primitive: Any) -> None:
             if primitive is loop_p:
                 out = out[: primal.carries]
             else:
-                # The tangent of the cache is a hint that no rule reads: zeros of the right shape.
+                # Whoever reads the cache is split as well, and computes the joint cache again: zeros stand in.
                 rows = loop.layout.rows
                 hints = [jnp.zeros((rows, *a.shape), a.dtype) for a in loop.carry_avals[primal.carries :]]
-                linear = [*linear, *[internals.as_unknown(trace, x) for x in hints]]
+                linear = [*linear, *[internals.as_tracer(trace, x) for x in hints]]
             return merge([not o for o in parts.outputs], linear, merge(parts.outputs, out, parts.outputs))
 
     def split_for_checkpoint(saveable: Any, unknown: Any, inst: Any, eqn: Any) -> Any:

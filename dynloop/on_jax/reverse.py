@@ -18,6 +18,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array, lax
 
+from dynloop.errors import DerivativeError
 from dynloop.on_jax import internals
 from dynloop.on_jax.descent import Descent
 from dynloop.on_jax.flat import cut, pick
@@ -92,7 +93,10 @@ def transpose(cotangents: Sequence[Any], *args: Any, loop: Loop, step: Step, is_
     n_state = loop.constants + loop.carries
     state, cache, ct = cut(args, n_state, 1 + loop.carries, step.cotangents)
     if any(internals.is_linear_input(x) for x in state):
-        raise TypeError("dynloop: the reverse sweep is linear in its cotangents only; this transpose asks for another")
+        raise DerivativeError(
+            "while_loop: a gradient is linear in its cotangents only, and this transpose is with respect to the carry "
+            "or what the loop closes over. Take that derivative by jax.jvp or jax.grad."
+        )
     seeds = [internals.instantiate(t) for t in cotangents]
     out = tangent_p.bind(*state, *cache, *seeds, loop=dual_loop(step, loop))
     return [*[None] * (len(args) - len(ct)), *out]

@@ -190,7 +190,7 @@ def uses_custom_vjp(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return any(map(uses_custom_vjp, value))
     return any(
-        eqn.primitive.name.startswith("custom_vjp") or any(map(uses_custom_vjp, eqn.params.values()))
+        internals.calls_custom_vjp(eqn) or any(map(uses_custom_vjp, eqn.params.values()))
         for eqn in internals.equations(value)
     )
 
@@ -277,11 +277,12 @@ def dual_loop(step: Step, loop: Loop) -> Loop:
         try:
             transpose = jax.linear_transpose(lambda *ct: step.run(*c, *k, *ct), *step.cotangent_avals)
             advanced = transpose([*vc, *vk])
-        except NotImplementedError as error:
+        # JAX says in any of these ways that something is not linear.
+        except (NotImplementedError, AssertionError, RuntimeError, TypeError, ValueError) as error:
             raise DerivativeError(
-                "reverse mode over reverse mode: a step's vector-Jacobian product is not linear in its cotangent "
-                f"({error}). This is a jax.custom_vjp in the body whose backward rule clips, rounds or calls back; "
-                "no second derivative by reverse mode is defined for it. Take the outer derivative by jax.jvp."
+                "while_loop: reverse mode over reverse mode needs a step's vector-Jacobian product to be linear in "
+                f"its cotangent, and this one cannot be transposed ({error}). The usual reason is a jax.custom_vjp "
+                "in body whose backward rule clips or normalises. Take the outer derivative by jax.jvp."
             ) from error
         return [*loop.body(*c, *k), *advanced]
 

@@ -6,8 +6,8 @@ happens at the bound is decided once, after the loop.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +17,9 @@ from jax import tree_util as jtu
 
 from dynloop.carry import Leaf, check_leaves, check_structure
 from dynloop.checkpoints import Storage
-from dynloop.errors import ArgumentTypeError, CarryError
+from dynloop.errors import ArgumentTypeError, CarryError, described
 from dynloop.on_jax import internals
-from dynloop.on_jax.closures import Identities, is_plain, values_read
+from dynloop.on_jax.closures import objects_read
 from dynloop.on_jax.guard import guarded
 from dynloop.on_jax.primitives import loop_p
 from dynloop.on_jax.step import Loop
@@ -64,38 +64,31 @@ class _Functions:
         return internals.evaluate(self.cond.jaxpr, self.constants()[: len(self.cond.consts)], state)[0]
 
 
-class _CapturedTracer(Exception):
-    """Carries functions that close over tracers out of the cache, which must not keep them."""
-
-    def __init__(self, functions: _Functions):
-        self.functions = functions
+# Traces of functions that read nothing changeable, as long as the body itself lives. No decision depends on what is
+# remembered here, only the time of a call that runs outside of `jax.jit`.
+_TRACES: WeakKeyDictionary[Any, dict[Any, _Functions]] = WeakKeyDictionary()
+_TRACES_OF_ONE_BODY = 8
 
 
 def _prepare(cond: Any, body: Any, tree: Any, leaves: list[Any], storage: Storage, is_counted: bool) -> _Functions:
     avals = tuple(jax.typeof(x) for x in leaves)
-    if not (is_plain(cond) and is_plain(body)):
+    read = None if internals.has_named_axes() else objects_read(cond, body)
+    if read is None:
         return _trace(cond, body, tree, avals, storage, is_counted)
-    read = Identities((*values_read(cond), *values_read(body)))
-    try:
-        return _traced_once(cond, body, tree, avals, storage, is_counted, read, _trace_options())
-    except _CapturedTracer as captured:
-        return captured.functions
+    known = _TRACES.setdefault(body, {})
+    key = (cond, tree, avals, storage, is_counted, read, _trace_options())
+    if key not in known:
+        known[key] = _trace(cond, body, tree, avals, storage, is_counted)
+        while len(known) > _TRACES_OF_ONE_BODY:
+            del known[next(iter(known))]
+    return known[key]
 
 
 def _trace_options() -> tuple[Any, ...]:
     """The settings that decide what a trace looks like."""
     names = ("enable_x64", "numpy_dtype_promotion", "numpy_rank_promotion", "default_matmul_precision")
-    return tuple(getattr(jax.config, f"jax_{name}") for name in names)
-
-
-@lru_cache(maxsize=256)
-def _traced_once(
-    cond: Any, body: Any, tree: Any, avals: Any, storage: Storage, is_counted: bool, read: Identities, options: Any
-) -> _Functions:
-    functions = _trace(cond, body, tree, avals, storage, is_counted)
-    if any(isinstance(x, internals.Tracer) for x in functions.constants()):
-        raise _CapturedTracer(functions)
-    return functions
+    names += ("default_prng_impl", "threefry_partitionable", "default_device")
+    return (*(getattr(jax.config, f"jax_{name}") for name in names), jax.sharding.get_abstract_mesh())
 
 
 def _trace(
@@ -136,7 +129,7 @@ def _trace_body(body: Callable[[Any], Any], tree: Any, avals: Sequence[Any]) -> 
 
     def flat(*leaves: Any) -> list[Any]:
         nonlocal out_tree
-        out = body(jtu.tree_unflatten(tree, leaves))
+        out = _called("body", body, tree, leaves)
         paths, out_tree = jtu.tree_flatten_with_path(out)
         if out_tree != tree:
             before = [jtu.keystr(p) for p, _ in jtu.tree_flatten_with_path(jtu.tree_unflatten(tree, leaves))[0]]
@@ -156,12 +149,21 @@ def _trace_body(body: Callable[[Any], Any], tree: Any, avals: Sequence[Any]) -> 
     return closed, avals
 
 
+def _called(label: str, function: Callable[[Any], Any], tree: Any, leaves: Sequence[Any]) -> Any:
+    try:
+        return function(jtu.tree_unflatten(tree, leaves))
+    except Exception as error:
+        carry = jtu.tree_unflatten(tree, [f"{x.dtype}{list(x.shape)}" for x in map(jax.typeof, leaves)])
+        error.add_note(f"{NAME}: raised while {label} was traced with the carry {carry}")
+        raise
+
+
 def _trace_cond(cond: Callable[[Any], Any], tree: Any, avals: Sequence[Any]) -> Any:
     def flat(*leaves: Any) -> list[Any]:
-        holds = cond(jtu.tree_unflatten(tree, leaves))
+        holds = _called("cond", cond, tree, leaves)
         if not isinstance(holds, jax.Array | np.ndarray | np.generic | bool):
-            kind = type(holds).__name__
-            raise ArgumentTypeError(f"{NAME}: cond must return a boolean scalar; got {kind} ({holds!r})")
+            advice = "Return one comparison, such as `carry[0] < 10`."
+            raise ArgumentTypeError(f"{NAME}: cond must return a boolean scalar; got {described(holds)}. {advice}")
         holds = jnp.asarray(holds)
         if holds.shape != () or holds.dtype != jnp.bool_:
             raise ArgumentTypeError(
@@ -176,35 +178,47 @@ def _trace_cond(cond: Callable[[Any], Any], tree: Any, avals: Sequence[Any]) -> 
 def _finish(
     functions: _Functions, out: list[Any], steps: Any, tree: Any, bound: int | None, on_max_steps: str, full: bool
 ) -> Any:
-    if bound is None:
-        is_bound = jnp.asarray(False)
-    else:
-        is_bound = (steps >= bound) & functions.holds(out)
-        if on_max_steps == "raise":
-            message = (
-                f"{NAME}: max_steps={bound} was reached and the condition still held. Raise max_steps, or give "
-                'on_max_steps="stop" for the partial result or "nan" for NaN.'
-            )
-            passes = [not internals.is_extended(x.dtype) for x in out]
-            checked = iter(guarded(is_bound, [steps, *(x for x, p in zip(out, passes, strict=True) if p)], message))
-            steps = next(checked)
-            out = [next(checked) if p else x for x, p in zip(out, passes, strict=True)]
-        elif on_max_steps == "nan":
-            # A product, so that the cotangents become NaN too.
-            out = [x * jnp.where(is_bound, jnp.nan, 1).astype(x.dtype) if _is_differentiable(x) else x for x in out]
+    is_bound = jnp.asarray(False) if bound is None else (steps >= bound) & functions.holds(out)
+    # The status is that of the carry as the loop left it.
+    status = _status(functions, out, is_bound) if full else None
+    if bound is not None and on_max_steps == "raise":
+        message = (
+            f"{NAME}: max_steps={bound} was reached and the condition still held. Raise max_steps, or give "
+            'on_max_steps="stop" for the partial result or "nan" for NaN.'
+        )
+        steps, *out = _guarded(is_bound, [steps, *out], message)
+    elif bound is not None and on_max_steps == "nan":
+        out = [_nan_where(is_bound, x) if _is_differentiable(x) else x for x in out]
     carry = jtu.tree_unflatten(tree, out)
-    if not full:
-        return carry
-    floating = [out[i] for i in internals.read_inputs(functions.cond) if _is_differentiable(out[i])]
+    return Result(carry, steps, status) if full else carry
+
+
+def _status(functions: _Functions, out: list[Any], is_bound: Any) -> Any:
     is_nan = jnp.asarray(False)
-    for x in floating:
-        is_nan |= jnp.any(jnp.isnan(lax.stop_gradient(x)))
+    for i in sorted(internals.read_inputs(functions.cond)):
+        if _is_differentiable(out[i]):
+            is_nan |= jnp.any(jnp.isnan(lax.stop_gradient(out[i])))
     status = jnp.where(is_bound, StoppedBecause.BOUND.value, StoppedBecause.CONDITION.value)
-    status = jnp.where(is_nan, StoppedBecause.NONFINITE.value, status).astype(jnp.int32)
-    return Result(carry, steps, status)
+    return jnp.where(is_nan, StoppedBecause.NONFINITE.value, status).astype(jnp.int32)
 
 
-# ---- leaves
+def _guarded(is_bound: Any, xs: list[Any], message: str) -> list[Any]:
+    """The guard on every leaf; typed keys pass it as the numbers they consist of."""
+    is_key = [internals.is_extended(x.dtype) for x in xs]
+    plain = [jax.random.key_data(x) if k else x for x, k in zip(xs, is_key, strict=True)]
+    checked = zip(guarded(is_bound, plain, message), xs, is_key, strict=True)
+    return [jax.random.wrap_key_data(y, impl=jax.random.key_impl(x)) if k else y for y, x, k in checked]
+
+
+def _nan_where(is_bound: Any, x: Any) -> Any:
+    """A product rather than a choice, so that cotangents become NaN too."""
+    if jnp.issubdtype(x.dtype, jnp.complexfloating):
+        # By parts: a complex product with 1 would turn inf + 0j into inf + nan j.
+        return lax.complex(_nan_where(is_bound, x.real), _nan_where(is_bound, x.imag))
+    return x * jnp.where(is_bound, jnp.nan, 1).astype(x.dtype)
+
+
+# ---- leaves of the carry
 
 
 def _as_array(path: Any, x: Any, where: str = "init") -> Any:
@@ -215,7 +229,7 @@ def _as_array(path: Any, x: Any, where: str = "init") -> Any:
         )
     try:
         return jnp.asarray(x)
-    except TypeError as error:
+    except (TypeError, OverflowError) as error:
         raise CarryError(f"{NAME}: carry{jtu.keystr(path)} in {where} is not an array JAX can hold: {error}") from error
 
 
@@ -237,6 +251,9 @@ def _as_dtype(x: Any, aval: Any) -> Any:
 
 def _is_differentiable(x: Any) -> bool:
     return bool(jnp.issubdtype(x.dtype, jnp.inexact))
+
+
+# ---- the result
 
 
 jtu.register_pytree_with_keys(

@@ -8,7 +8,17 @@ import pytest
 
 import adjoint
 import dynloop
-from dynloop import ArgumentError, ArgumentTypeError, BackendError, CarryError, DynloopError, Memory, StoppedBecause
+from dynloop import (
+    ArgumentError,
+    ArgumentTypeError,
+    BackendError,
+    BatchingError,
+    CarryError,
+    DerivativeError,
+    DynloopError,
+    Memory,
+    StoppedBecause,
+)
 from tests.dynloop.backends import Backend
 
 
@@ -68,11 +78,11 @@ def test_each_leaf_that_changes_is_named(backend: Backend):
 @pytest.mark.parametrize(
     ("change", "part"),
     [
-        (lambda c: {"a": c["a"]}, "missing from what body returns: ['b']"),
-        (lambda c: {**c, "c": c["a"]}, "not in init: ['c']"),
-        (lambda c: {"a": None, "b": c["b"]}, "missing from what body returns: ['a']"),
-        (lambda c: (c["a"], c["b"]), "not in init: [0], [1]"),
-        (lambda c: [c], "not in init: [0]['a'], [0]['b']"),
+        (lambda c: {"a": c["a"]}, "missing from what body returned: carry['b']"),
+        (lambda c: {**c, "c": c["a"]}, "not in init: carry['c']"),
+        (lambda c: {"a": None, "b": c["b"]}, "missing from what body returned: carry['a']"),
+        (lambda c: (c["a"], c["b"]), "not in init: carry[0], carry[1]"),
+        (lambda c: [c], "not in init: carry[0]['a'], carry[0]['b']"),
     ],
     ids=["leaf lost", "leaf added", "leaf turned None", "other container", "wrapped"],
 )
@@ -81,6 +91,25 @@ def test_a_structure_that_changes(backend: Backend, change: Any, part: str):
     text = loop_message(backend, CarryError, init, change)
     assert_says(text, "body must return a carry of the same structure as init", part, "init: ", "body returned: ")
     assert_says(text, "Return every part of the carry from body")
+
+
+def test_a_body_that_returns_nothing(backend: Backend):
+    text = loop_message(backend, CarryError, backend.asarray(1.0), lambda c: None)
+    assert_says(text, "same structure as init", "is a `return` missing?")
+
+
+@pytest.mark.parametrize("label", ["cond", "body"])
+def test_an_error_of_the_users_function_tells_the_carry_it_was_given(backend: Backend, label: str):
+    functions: dict[str, Any] = {"cond": lambda c: c["x"][0] < 1, "body": lambda c: c}
+    functions[label] = lambda a, b: a
+    with pytest.raises(TypeError) as caught:
+        backend.while_loop(**functions, init={"x": backend.asarray([1.0, 2.0])})
+    assert_says(caught.value.__notes__[0], f"raised while {label} was traced with the carry", "{'x': 'float64[2]'}")
+
+
+def test_a_number_that_is_too_large(backend: Backend):
+    text = loop_message(backend, CarryError, {"n": 2**70, "x": backend.asarray(1.0)}, lambda c: c)
+    assert_says(text, "carry['n'] in init is not an array")
 
 
 @pytest.mark.parametrize("value", ["text", object(), {1, 2}], ids=["text", "object", "set"])
@@ -105,8 +134,8 @@ def test_a_leaf_that_body_turns_into_no_array(backend: Backend):
         (lambda c: c > 0, "got bool[3]"),
         (lambda c: c[0], "got float64[]"),
         (lambda c: (c > 0)[:1], "got bool[1]"),
-        (lambda c: None, "got NoneType (None)"),
-        (lambda c: (c[0] > 0,), "got tuple"),
+        (lambda c: None, "got a NoneType (None). Return one comparison"),
+        (lambda c: (c[0] > 0,), "got a tuple ("),
     ],
     ids=["floats", "booleans", "float", "one boolean", "None", "tuple"],
 )
@@ -133,9 +162,9 @@ BAD_OPTIONS: list[tuple[dict[str, Any], type[DynloopError], list[str]]] = [
     ({"max_steps": True}, ArgumentTypeError, ["max_steps must be a Python int or None", "got True"]),
     ({"max_steps": "10"}, ArgumentTypeError, ["max_steps must be a Python int or None", "got '10'"]),
     ({"checkpoints": -1}, ArgumentError, ["checkpoints=-1 is negative", 'give "auto", a number of slots']),
-    ({"checkpoints": 2.0}, ArgumentTypeError, ["checkpoints=2.0 is a float", 'give "auto", a number of slots']),
-    ({"checkpoints": True}, ArgumentTypeError, ["checkpoints=True is a bool"]),
-    ({"checkpoints": [4]}, ArgumentTypeError, ["checkpoints=[4] is a list"]),
+    ({"checkpoints": 2.0}, ArgumentTypeError, ["checkpoints is a float (2.0)", 'give "auto", a number of slots']),
+    ({"checkpoints": True}, ArgumentTypeError, ["checkpoints is a bool (True)"]),
+    ({"checkpoints": [4]}, ArgumentTypeError, ["checkpoints is a list ([4])"]),
     ({"checkpoints": "some"}, ArgumentError, ["checkpoints='some' is unknown", "dynloop.Memory(...)"]),
     ({"checkpoints": "all"}, ArgumentError, ["checkpoints='all' needs room", "give max_steps="]),
     ({"checkpoints": adjoint.StoreAll()}, ArgumentError, ["checkpoints=StoreAll() needs room", "give max_steps="]),
@@ -149,11 +178,12 @@ BAD_OPTIONS: list[tuple[dict[str, Any], type[DynloopError], list[str]]] = [
     ({"checkpoints": adjoint.Online(0, 8), "max_steps": 9}, ArgumentError, ["holds at most 8 steps"]),
     ({"on_max_steps": "ignore"}, ArgumentError, ["on_max_steps='ignore' is unknown", '"raise", "stop" or "nan"']),
     ({"on_max_steps": None}, ArgumentError, ["on_max_steps=None is unknown"]),
+    ({"backend": ["jax"]}, ArgumentTypeError, ["backend must be a name or None; got a list (['jax'])"]),
     ({"backend": "numpy"}, ArgumentError, ["backend='numpy' is unknown", '"jax"']),
     (
         {"checkpoints": Memory(7)},
         ArgumentError,
-        ["checkpoints=Memory(amount=7)", "one state of the carry takes 8 bytes", "at least Memory(8)"],
+        ["checkpoints=dynloop.Memory(7)", "one state of the carry takes 8 bytes", "at least dynloop.Memory(8)"],
     ),
 ]
 
@@ -165,6 +195,12 @@ def test_an_option_out_of_its_range_or_kind(
     x = backend.asarray(1.0)
     text = message(error, lambda: dynloop.while_loop(lambda y: y < 10, lambda y: 2 * y, x, **options))
     assert_says(text, *parts)
+
+
+@pytest.mark.parametrize("number", [np.int64(2), np.uint8(2)], ids=repr)
+def test_any_whole_number_is_a_number_of_slots(backend: Backend, number: Any):
+    f = backend.grad(lambda x: backend.while_loop(lambda y: y < 10, lambda y: 2 * y, x, checkpoints=number))
+    assert float(f(backend.asarray(1.0))) == 16.0
 
 
 @pytest.mark.parametrize("amount", ["a lot", "12 parsec", 0, -5, "0B", 1.5, True, None, ""], ids=repr)
@@ -186,8 +222,10 @@ def test_a_gradient_of_a_loop_that_only_runs_forward(backend: Backend):
         return backend.while_loop(lambda y: y < 10, lambda y: 2 * y, x, checkpoints=0)
 
     x = backend.asarray(1.0)
-    text = message(ArgumentError, lambda: backend.grad(f)(x))
-    assert_says(text, "checkpoints=0 makes a loop that only runs forward", 'give checkpoints="auto"')
+    text = message(DerivativeError, lambda: backend.grad(f)(x))
+    assert_says(
+        text, "while_loop: checkpoints=0 makes a loop without reverse mode", 'give checkpoints="auto"', "jax.jvp"
+    )
     # Forward mode stores nothing, so it is allowed.
     assert float(backend.jvp(f, (x,), (x,))[1]) == 16.0
 
@@ -218,6 +256,8 @@ def test_a_nan_that_would_never_end_is_ended_by_the_bound_and_says_so(backend: B
     assert (int(result.steps), result.stopped_because) == (7, StoppedBecause.NONFINITE)
 
 
-@pytest.mark.parametrize("error", [ArgumentError, ArgumentTypeError, CarryError, BackendError])
+@pytest.mark.parametrize(
+    "error", [ArgumentError, ArgumentTypeError, BackendError, BatchingError, CarryError, DerivativeError]
+)
 def test_all_errors_have_one_base(error: type[Exception]):
     assert issubclass(error, DynloopError)

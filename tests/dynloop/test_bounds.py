@@ -127,6 +127,22 @@ def test_a_nan_that_only_the_body_reads_is_not_reported(backend: Backend):
     assert result.stopped_because is StoppedBecause.CONDITION
 
 
+def test_nan_at_the_bound_is_reported_as_the_bound(backend: Backend):
+    f = doubling(backend, max_steps=2, on_max_steps="nan", full_output=True)
+    result = backend.value(f, backend.asarray(1.0))
+    assert math.isnan(float(result.carry))
+    assert (int(result.steps), result.stopped_because) == (2, StoppedBecause.BOUND)
+
+
+@pytest.mark.parametrize("value", [complex(math.inf, 0), complex(0, -math.inf)], ids=str)
+def test_nan_leaves_complex_infinities_of_a_loop_that_ends_by_itself(backend: Backend, value: complex):
+    def f(x: Any) -> Any:
+        options = {"max_steps": 3, "on_max_steps": "nan"}
+        return backend.while_loop(lambda c: c[0] < 2, lambda c: (c[0] + 1, c[1]), (0, x), **options)[1]
+
+    assert complex(backend.value(f, backend.asarray(value, "complex128"))) == value
+
+
 def test_an_infinity_that_the_condition_reads_is_legal(backend: Backend):
     result = backend.value(doubling(backend, full_output=True), backend.asarray(math.inf))
     assert concrete(result) == (math.inf, 0, StoppedBecause.CONDITION)

@@ -1,6 +1,8 @@
 """Claims about what cond and body read: a trace is used again only where they would read the very same objects."""
 
 import functools
+import gc
+import weakref
 from typing import Any
 
 import jax
@@ -66,6 +68,77 @@ def test_a_function_inside_the_body_reads_what_it_reads_by_then():
     assert loop(body) == 16
     factor = 3.0
     assert loop(body) == 27
+
+
+def test_two_names_that_share_an_object_are_two_names():
+    shared, other = 2.0, 3.0
+    first, second = shared, shared
+
+    def body(y: Any) -> Any:
+        return y * first + second * other
+
+    assert loop(body) == 22
+    second = other
+    assert loop(body) == 11
+
+
+class Holder:
+    factor: Any = 2.0
+
+
+HOLDER = Holder()
+TABLE: dict[str, Any] = {"factor": 2.0}
+ARRAY = np.asarray(2.0)
+LIST = [lambda y: y * TABLE["factor"]]
+
+
+def change(factor: float) -> None:
+    HOLDER.factor = factor
+    TABLE["factor"] = factor
+    ARRAY[...] = factor
+
+
+CHANGEABLE = {
+    "attribute": lambda y: y * HOLDER.factor,
+    "item": lambda y: y * TABLE["factor"],
+    "numpy array": lambda y: y * ARRAY,
+    "function in a list": lambda y: LIST[0](y),
+    "partial": lambda y: functools.partial(lambda y: y * TABLE["factor"])(y),
+}
+
+
+@pytest.mark.parametrize("body", CHANGEABLE.values(), ids=CHANGEABLE.keys())
+def test_what_changes_in_place_is_read_at_every_call(body: Any):
+    found = []
+    for factor in (2.0, 3.0, 2.0):
+        change(factor)
+        found.append(loop(body))
+    assert found == [16, 27, 16]
+
+
+def test_a_gradient_after_a_call_sees_the_traced_value_in_a_dict():
+    def value(factor: Any) -> Any:
+        TABLE["factor"] = factor
+        return dynloop.while_loop(is_small, CHANGEABLE["item"], jnp.asarray(1.0))
+
+    assert float(value(jnp.asarray(3.0))) == 27
+    assert float(jax.grad(value)(3.0)) == 27
+    change(2.0)
+
+
+def test_a_trace_goes_with_its_function():
+    """What a fresh body closes over is not kept once the body is gone."""
+    alive = []
+
+    def call() -> None:
+        weights = jnp.full(3, 2.0)
+        alive.append(weakref.ref(weights))
+        dynloop.while_loop(lambda y: y[0] < 10, lambda y: y * weights, jnp.ones(3))
+
+    for _ in range(3):
+        call()
+    gc.collect()
+    assert [ref() for ref in alive] == [None, None, None]
 
 
 class Scale:

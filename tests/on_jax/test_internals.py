@@ -51,7 +51,7 @@ def primitive(calls: list[str]) -> Iterator[Any]:
     def partial_eval(trace: Any, x: Any) -> Any:
         calls.append("known" if internals.is_known(x) else "unknown")
         # What a rule returns must be a tracer of its trace, whether known or not.
-        assert internals.is_known(internals.as_unknown(trace, V))
+        assert internals.is_known(internals.as_tracer(trace, V))
         first, _ = internals.bind_unknown(trace, scale, [x], {})
         with internals.under(trace):
             return [first, 3 * x]
@@ -123,6 +123,27 @@ def test_set_checkpoint_is_found_by_checkpoint(primitive: Any, calls: list[str])
     expected = jax.grad(lambda x: jnp.sin(2 * jnp.sin(x)))(X)
     np.testing.assert_allclose(gradient, expected, rtol=1e-14)
     assert "checkpoint" in calls
+
+
+def test_a_named_axis_is_noticed():
+    seen = []
+    jax.vmap(lambda x: (seen.append(internals.has_named_axes()), x)[1], axis_name="i")(jnp.ones(2))
+    assert [internals.has_named_axes(), *seen] == [False, True]
+
+
+def test_jitted_functions_are_told():
+    assert isinstance(jax.jit(lambda x: x), internals.JITTED)
+    assert not isinstance(lambda x: x, internals.JITTED)
+
+
+def test_calls_of_custom_vjp_are_told():
+    @jax.custom_vjp
+    def f(x: Any) -> Any:
+        return jnp.sin(x)
+
+    f.defvjp(lambda x: (f(x), x), lambda x, g: (g * jnp.cos(x),))
+    closed = jax.make_jaxpr(lambda x: f(x) + 1)(X)
+    assert [internals.calls_custom_vjp(eqn) for eqn in internals.equations(closed)] == [True, False]
 
 
 def test_symbolic_zeros_are_told_and_made():

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
+import dynloop
 from dynloop import DerivativeError
 from tests.closeness import assert_close
 from tests.on_jax.subjects import SUBJECTS, Function, V, W, X, looped, unrolled
@@ -176,11 +177,38 @@ def test_a_gradient_clipped_in_the_body_equals_unrolled(name: str):
     assert_close(derivative(clipping(looped(checkpoints=2))), derivative(clipping(unrolled)))
 
 
-def test_reverse_over_reverse_of_a_gradient_clipped_in_the_body_is_refused():
-    with pytest.raises(
-        DerivativeError, match=r"not linear in its cotangent(.|\n)*Take the outer derivative by jax.jvp"
-    ):
-        jax.grad(jax.grad(clipping(looped(checkpoints=2))))(0.9)
+NONLINEAR = {
+    "clipped": lambda g: jnp.clip(g, -1.0, 1.0),
+    "squared": lambda g: g * g,
+    "normalised": lambda g: g / jnp.abs(g),
+    "squashed": lambda g: g / (1 + g),
+    "chosen": lambda g: jnp.where(g > 1, 1.0, g),
+}
+
+
+@pytest.mark.parametrize("rule", NONLINEAR.values(), ids=NONLINEAR.keys())
+def test_reverse_over_reverse_of_a_rule_that_is_not_linear_is_refused(rule: Any):
+    @jax.custom_vjp
+    def identity(x: jax.Array) -> jax.Array:
+        return x
+
+    identity.defvjp(lambda x: (x, None), lambda _, g: (rule(g),))
+    f = looped(checkpoints=2)
+    with pytest.raises(DerivativeError, match=r"linear in its cotangent(.|\n)*Take the outer derivative by jax.jvp"):
+        jax.grad(jax.grad(lambda x: 3 * f(3, lambda i, y: jnp.sin(identity(y) * y), x)))(0.9)
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [jax.vmap, lambda f: jax.vmap(jax.grad(f)), lambda f: lambda x: jax.hessian(f)(x[0]), lambda f: jax.jacfwd(f)],
+    ids=["vmap", "vmap of grad", "hessian", "jacfwd"],
+)
+def test_batching_is_refused_and_names_the_alternative(transform: Any):
+    def f(x: jax.Array) -> jax.Array:
+        return dynloop.while_loop(lambda y: jnp.sum(y) < 10, lambda y: 2 * y, x, checkpoints=2)
+
+    with pytest.raises(dynloop.BatchingError, match=r"jax.vmap of a loop is not supported(.|\n)*jax.lax.map"):
+        transform(f)(jnp.ones(2))
 
 
 @pytest.mark.full

@@ -218,3 +218,20 @@ def test_strict_promotion_of_dtypes_and_ranks_is_respected():
 
         assert float(jax.jit(jax.grad(f))(jnp.float32(1))) == 32
         assert np.isfinite(jax.jvp(jax.grad(f), (jnp.float32(1),), (jnp.float32(1),))[1])
+
+
+def test_a_bound_reached_raises_when_only_a_key_is_used():
+    def f(key: jax.Array) -> jax.Array:
+        def body(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            return jax.random.split(carry[0])[0], carry[1] + 1
+
+        return dynloop.while_loop(lambda c: c[1] < 9, body, (key, jnp.int32(0)), max_steps=2)[0]
+
+    with pytest.raises(Exception, match="max_steps=2 was reached"):
+        jax.block_until_ready(jax.jit(lambda key: jax.random.key_data(f(key)))(jax.random.key(0)))
+
+
+def test_a_nan_that_a_jitted_condition_does_not_read_is_not_reported():
+    is_early = jax.jit(lambda carry: carry[0] < 3)
+    result = dynloop.while_loop(is_early, lambda c: (c[0] + 1, c[1] * jnp.nan), (0, jnp.asarray(1.0)), full_output=True)
+    assert result.stopped_because is dynloop.StoppedBecause.CONDITION
