@@ -1,11 +1,12 @@
 """dynloop on JAX: own primitives, with rules for every transformation.
 
-Read in this order: `step` (loops and steps as values), `primitives` (the five, declared), then one
-file for each primitive's meaning and rules, `joint` (how reverse mode takes a joint equation
-apart), `placement` and `descent` (the schedule inside the compiled loop).
+Read in this order: `functions` (the user's functions, traced), `step` (loops and steps as values),
+`primitives` (the five, declared), then one file for each primitive's meaning and rules, `joint` (how
+reverse mode takes a joint equation apart), `placement` and `descent` (the schedule inside the
+compiled loop).
 """
 
 from dynloop.on_jax import batching, forward, loop, reverse, reverse_tangent, tangent
-from dynloop.on_jax.while_loop import while_loop
+from dynloop.on_jax.entry import while_loop
 
 __all__ = ["batching", "forward", "loop", "reverse", "reverse_tangent", "tangent", "while_loop"]

@@ -50,7 +50,10 @@ class Split(NamedTuple):
 
 
 class Descent:
-    """The descents of one loop's reverse sweep."""
+    """The descents of one loop's reverse sweep.
+
+    steps: int32[], the number of steps.   stored: int32[slots + 1], see `stack_of`.
+    """
 
     def __init__(self, loop: Loop, constants: Sequence[Any], steps: Array, stored: Array):
         self.loop, self.constants, self.layout = loop, constants, loop.layout
@@ -68,8 +71,9 @@ class Descent:
             return entry(self.rows, i - sweep.anchor)
         return jnp.where(i == sweep.anchor, entry(self.rows, sweep.top + 1), self.leaf_row(i))
 
-    def next_run(self, sweep: Sweep, buffers: list[Array]) -> tuple[Sweep, list[Array]]:
-        """Descend until the states below `sweep.end` are stored, by one split or all of them."""
+    def descend(self, sweep: Sweep, buffers: list[Array]) -> tuple[Sweep, list[Array]]:
+        """One descent. It leaves an empty run, first = end, where it stored a split that is not next to the end."""
+        # Below the first state there is no top; then end is 0, and `split` has nothing to do.
         end, top = sweep.end, jnp.maximum(sweep.top, 0)
         split = self.split(sweep, top)
         buffers = self.advance(buffers, sweep, top, split)

@@ -1,11 +1,11 @@
 """`forward`: the loop, storing states on its way for a sweep whose length nobody knows yet.
 
-Outputs: the final carry; meta = int32[2 + slots], the number of steps and, for each slot and
-the working row, the block whose first state it holds (NEVER: none); one buffer for each leaf of the carry, its first
-axis the rows of the `Layout`: slots, the working row of the reverse sweep, leaf rows.
+Outputs: the final carry; meta, the number of steps and, where there are slots, for each of them and
+for the working row the block whose first state it holds (NEVER: none): int32[1 + slots + 1], or
+int32[1]; one buffer for each leaf of the carry, its first axis the rows of the `Layout`.
 
 The places of the stores are a fixed sequence (`adjoint.store_table`), so the loop compares the
-step with the next entry and the body stands in the program once.
+step with the next entry, and the body stands in the program once.
 """
 
 from collections.abc import Sequence
@@ -38,6 +38,7 @@ def get(buffers: Sequence[Array], row: Array) -> list[Array]:
 def meaning(*args: Any, loop: Loop) -> list[Any]:
     constants, carry = cut(args, loop.constants, loop.carries)
     layout = loop.layout
+    # Filled with the first state, which every dtype has, typed keys too; no row is read before it is written.
     buffers = [lax.broadcast(x, (layout.rows,)) for x in carry]
     first_leaf_row = layout.rows - layout.leaf
 

@@ -12,6 +12,7 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from dynloop.on_jax import internals
+from dynloop.on_jax.flat import merge, pick
 
 guard_p = internals.new_primitive("dynloop_guard")
 
@@ -26,20 +27,21 @@ def _meaning(pred: Any, *xs: Any, message: str) -> list[Any]:
 
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, message: str) -> tuple[list[Any], list[Any]]:
-    pred = primals[0]
-    out_tangents = [
-        guarded(pred, [internals.instantiate(t)], message)[0] if internals.has_value(t) else t for t in tangents[1:]
-    ]
-    return guarded(pred, primals[1:], message), out_tangents
+    return guarded(primals[0], primals[1:], message), _guarded_values(primals[0], tangents[1:], message)
 
 
 def _transpose(cotangents: Sequence[Any], pred: Any, *xs: Any, message: str) -> list[Any]:
-    def back(x: Any, ct: Any) -> Any:
-        if not internals.is_linear_input(x):
-            return None
-        return guarded(pred, [internals.instantiate(ct)], message)[0] if internals.has_value(ct) else ct
+    linear = [internals.is_linear_input(x) for x in xs]
+    passed = _guarded_values(pred, pick(cotangents, linear), message)
+    return [None, *merge(linear, passed, [None] * len(xs))]
 
-    return [None, *map(back, xs, cotangents)]
+
+def _guarded_values(pred: Any, tangents: Sequence[Any], message: str) -> list[Any]:
+    """One guard for all tangents, or cotangents, that are not zero for certain."""
+    mask = [internals.has_value(t) for t in tangents]
+    if not any(mask):
+        return list(tangents)
+    return merge(mask, guarded(pred, [internals.instantiate(t) for t in pick(tangents, mask)], message), tangents)
 
 
 def _batch(axis_data: Any, args: Sequence[Any], dims: Sequence[Any], *, message: str) -> tuple[list[Any], list[Any]]:

@@ -1,9 +1,9 @@
 """The schedule's arithmetic inside a compiled loop, on int32 arrays.
 
 Where states are stored on the way forward is a fixed sequence, read from `adjoint`'s table. What
-depends on the number of steps is computed here, once when the loop has stopped (`plan`) and once
-for each split (`first_offset`): a second text of `adjoint.binomial` and `adjoint.online`, tested
-equal to the first. Past 2**30 advances costs saturate: the choice is still legal, not the cheapest.
+depends on the number of steps is computed here, once when the loop has stopped (`stack_of`) and
+once for each split (`first_offset`): a second text of `adjoint.plan` and `adjoint.first_offset`,
+tested equal to the first. Costs saturate at `UNREACHABLE`: a choice past it is legal, not the cheapest.
 
 Compiling this is a fixed price of every gradient, so it is written in few, plain operations:
 tables are constants aligned with the axes that use them, and nothing is gathered.
@@ -40,10 +40,15 @@ class StoreEvents(NamedTuple):
     freed: np.ndarray
 
 
-@cache
 def store_events(layout: Layout, bound: int | None) -> StoreEvents:
     """The forward pass's stores, in steps."""
-    limit = NEVER if bound is None else min(NEVER, 2 ** max(bound - 1, 1).bit_length())
+    blocks = NEVER if bound is None else -(-bound // layout.block)
+    # Rounded up, so that many bounds share one table.
+    return _events_of_blocks(layout, min(NEVER, 2 ** max(blocks - 1, 1).bit_length()))
+
+
+@cache
+def _events_of_blocks(layout: Layout, limit: int) -> StoreEvents:
     if layout.is_complete:
         blocks = np.arange(layout.slots, dtype=np.int64)
         states, slots = np.append(blocks, NEVER), np.append(blocks, 0)
@@ -116,7 +121,7 @@ class Stack(NamedTuple):
     rows: [s + 1] the buffer row of each place.
     states: [s + 1] the state in each place, valid up to `top`.
     levels: [s + 1] how often the gap above each may still be swept.
-    source: the place of the state that the first sweep starts from: `top`, or a dropped one.
+    source: the place that the first sweep starts from: `top`, or that of the newest stored state, though dropped.
     """
 
     rows: Array

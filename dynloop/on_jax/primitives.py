@@ -35,18 +35,18 @@ def define(primitive: Any, meaning: Callable[..., Any]) -> None:
     abstract evaluation reads the trace's outputs, lowering emits it.
     """
 
-    def remembered(kind: str, params: dict[str, Any], key: Any, make: Callable[[], Any]) -> Any:
+    def on_loop(params: dict[str, Any], key: Any, make: Callable[[], Any]) -> Any:
         memory = params["loop"].memory
-        entry = (primitive, kind, tuple(sorted(params.items(), key=lambda item: item[0])), key)
+        entry = (primitive, params.get("step"), params.get("is_joint"), key)
         if entry not in memory:
             memory[entry] = make()
         return memory[entry]
 
     def traced(avals: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        return remembered("trace", params, avals, lambda: jax.make_jaxpr(partial(meaning, **params))(*avals))
+        return on_loop(params, avals, lambda: jax.make_jaxpr(partial(meaning, **params))(*avals))
 
     def evaluate(*args: Any, **params: Any) -> Any:
-        return remembered("jit", params, None, lambda: jax.jit(partial(primitive.bind, **params)))(*args)
+        return on_loop(params, "compiled", lambda: jax.jit(partial(primitive.bind, **params)))(*args)
 
     def abstract(*avals: Any, **params: Any) -> Any:
         closed = traced(avals, params)

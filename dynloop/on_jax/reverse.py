@@ -1,6 +1,6 @@
 """`reverse`: the reverse sweep, which drives a transposed step from the last state to the first.
 
-The sweep is one while loop. Each turn of it first reverses a *run*: consecutive states that lie in
+The sweep is one while loop. Each round of it first reverses a *run*: consecutive states that lie in
 the buffers, in a tight loop of load and transposed step. Then it descends from the newest
 checkpoint towards the next run: it advances to the next split storing nothing, then stores the
 split, or, where all the states up to the end fit, every one of them. Splits follow Griewank &
@@ -36,7 +36,7 @@ def meaning(*args: Any, loop: Loop, step: Step, is_joint: bool) -> list[Any]:
     steps, sums = meta[0], zeros(step.run.outputs[: step.sums])
 
     def reverse_run(
-        first: Array, end: Array, row_of: Callable[[Array], Array], buffers: list[Array], adjoint: Any
+        first: Array, end: Array, row_of: Callable[[Array], Array], buffers: list[Array], flowing: Any
     ) -> Any:
         """Steps end - 1 .. first, their states in the rows that `row_of` tells; returns `first` with the result."""
 
@@ -46,7 +46,7 @@ def meaning(*args: Any, loop: Loop, step: Step, is_joint: bool) -> list[Any]:
             increments, cotangents = cut(step.run(*constants, *state, *cotangents), step.sums, step.cotangents)
             return end - 1, (cotangents, [a + b for a, b in zip(sums, increments, strict=True)])
 
-        return lax.while_loop(lambda w: w[0] > first, one, (end, adjoint))
+        return lax.while_loop(lambda w: w[0] > first, one, (end, flowing))
 
     if not loop.layout.slots:
         first = jnp.zeros_like(steps)
@@ -55,16 +55,16 @@ def meaning(*args: Any, loop: Loop, step: Step, is_joint: bool) -> list[Any]:
 
     descent = Descent(loop, constants, steps, meta[1:])
 
-    def turn(w: Any) -> Any:
-        sweep, buffers, adjoint = w
-        end, adjoint = reverse_run(sweep.first, sweep.end, partial(descent.row_of, sweep), buffers, adjoint)
+    def one_round(w: Any) -> Any:
+        sweep, buffers, flowing = w
+        end, flowing = reverse_run(sweep.first, sweep.end, partial(descent.row_of, sweep), buffers, flowing)
         # `end` is sweep.first again, but only after the run was read: without this order between the two, XLA
         # copies the buffers, so that the descent may write while the run is still to be read.
-        sweep, buffers = descent.next_run(sweep._replace(end=end), buffers)
-        return sweep, buffers, adjoint
+        sweep, buffers = descent.descend(sweep._replace(end=end), buffers)
+        return sweep, buffers, flowing
 
     start = (descent.start, buffers, (cotangents, sums))
-    _, _, (cotangents, sums) = lax.while_loop(lambda w: w[0].end > 0, turn, start)
+    _, _, (cotangents, sums) = lax.while_loop(lambda w: w[0].end > 0, one_round, start)
     return [*sums, *cotangents]
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from dynloop import checkpoints
 from dynloop.errors import DerivativeError
@@ -25,14 +26,17 @@ from dynloop.on_jax.traced import Traced, pushforward, remembered, tangent_avals
 
 @dataclass(frozen=True, eq=False)
 class Loop:
-    """cond, body: functions of (*constants, *carry). Compared by identity, as JAX's caches need."""
+    """cond, body: functions of (*constants, *carry). Compared by identity, as JAX's caches need.
+
+    split: for a joint loop, how many of its constants and carries are primal; None for a primal loop.
+    origin: the loop that a joint loop differentiates; None for a dual loop, which is joint by itself.
+    """
 
     cond: Traced
     body: Traced
     constants: int
     storage: checkpoints.Storage
     split: tuple[int, int] | None = None
-    # The loop this is the joint form of, and the masks of what is perturbed: set when both are known.
     origin: "Origin | None" = None
     memory: dict[Any, Any] = field(default_factory=dict, repr=False)
 
@@ -62,7 +66,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a joint loop comes from."""
+    """The loop that a joint loop differentiates, and which of its constants and carries are perturbed."""
 
     loop: Loop
     constants: Mask
@@ -135,6 +139,23 @@ def joint_loop(loop: Loop, constants: Mask, carry: Mask) -> Loop:
         split=(nc, nk),
         origin=Origin(loop, constants, carry),
     )
+
+
+@remembered
+def counted_loop(loop: Loop) -> Loop:
+    """The loop run for a given number of steps: the last constant, beside a counter as the last carry."""
+    nc, nk = loop.constants, loop.carries
+    count = jax.typeof(jnp.zeros((), jnp.int32))
+
+    def cond(*flat: Any) -> list[Any]:
+        return [flat[-1] < flat[nc]]
+
+    def body(*flat: Any) -> list[Any]:
+        c, _, k, (i,) = cut(flat, nc, 1, nk, 1)
+        return [*loop.body(*c, *k), i + 1]
+
+    avals = [*loop.constant_avals, count, *loop.carry_avals, count]
+    return Loop(Traced(cond, avals), Traced(body, avals), nc + 1, loop.storage)
 
 
 def split_joint(loop: Loop, flat: Any) -> list[list[Any]]:

@@ -1,7 +1,7 @@
 """`tangent`: the linear map that the loop applies to tangents, at a state whose primal run is done.
 
-Run forward, it needs no stored state: it is the joint loop, whose primal half repeats the run.
-Transposed, it is the reverse sweep, which reads the cache.
+Run forward, it needs no stored state: it is the joint loop, whose primal half repeats the run, for
+the number of steps in the cache. Transposed, it is the reverse sweep, which reads the cache.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,12 +9,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from dynloop.on_jax import internals
 from dynloop.on_jax.flat import cut, merge, pick
 from dynloop.on_jax.joint import perturbed
 from dynloop.on_jax.primitives import define, loop_p, reverse_p, tangent_p
-from dynloop.on_jax.step import Loop, primal_loop, tangent_transpose
+from dynloop.on_jax.step import Loop, counted_loop, primal_loop, tangent_transpose
 
 
 class Arguments(NamedTuple):
@@ -33,8 +34,10 @@ def arguments(loop: Loop, flat: Sequence[Any]) -> Arguments:
 
 def meaning(*args: Any, loop: Loop) -> list[Any]:
     a = arguments(loop, args)
-    out = loop_p.bind(*a.constants, *a.constants_dot, *a.carry, *a.carry_dot, loop=loop)
-    return out[len(a.carry) :]
+    # As many steps as the primal run took: rounding, which differs between programs, must not decide again.
+    steps, start = a.cache[0][0], jnp.zeros((), jnp.int32)
+    state = [*a.constants, *a.constants_dot, steps, *a.carry, *a.carry_dot, start]
+    return loop_p.bind(*state, loop=counted_loop(loop))[len(a.carry) : -1]
 
 
 def jvp_of_definition(meaning: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:

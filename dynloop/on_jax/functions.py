@@ -1,7 +1,6 @@
-"""`dynloop.while_loop` on JAX: trace the user's functions, check the carry, bind the loop.
+"""The user's cond and body: traced once, checked against the carry, and made into a loop.
 
-With a bound, or when a `Result` is asked for, a step counter rides along as one more carry; what
-happens at the bound is decided once, after the loop.
+With a bound, or when a `Result` is asked for, a step counter rides along as one more carry.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,32 +19,14 @@ from dynloop.checkpoints import Storage
 from dynloop.errors import ArgumentTypeError, CarryError, described
 from dynloop.on_jax import internals
 from dynloop.on_jax.closures import objects_read
-from dynloop.on_jax.guard import guarded
-from dynloop.on_jax.primitives import loop_p
 from dynloop.on_jax.step import Loop
 from dynloop.on_jax.traced import Traced
-from dynloop.result import Result, StoppedBecause
 
 NAME = "while_loop"
 
 
-def while_loop(cond: Any, body: Any, init: Any, *, storage: Storage, on_max_steps: str, full_output: bool) -> Any:
-    """See `dynloop.while_loop`, which has checked the arguments."""
-    paths, tree = jtu.tree_flatten_with_path(init)
-    leaves = [_as_array(path, x) for path, x in paths]
-    is_counted = storage.bound is not None or full_output
-    prepared = _prepare(cond, body, tree, leaves, storage, is_counted)
-    leaves = [_as_dtype(x, a) for x, a in zip(leaves, prepared.carry_avals, strict=True)]
-    counter = [jnp.zeros((), jnp.int32)] if is_counted else []
-    out = loop_p.bind(*prepared.constants(), *leaves, *counter, loop=prepared.loop)
-    if not is_counted:
-        return jtu.tree_unflatten(tree, out)
-    *out, steps = out
-    return _finish(prepared, out, steps, tree, storage.bound, on_max_steps, full_output)
-
-
 @dataclass(frozen=True)
-class _Functions:
+class Functions:
     """The traced cond and body, the loop made of them, and what they close over."""
 
     cond: Any
@@ -55,22 +36,22 @@ class _Functions:
 
     def constants(self) -> list[Any]:
         # What only cond reads gets no gradient; saying so here keeps it out of the sweep.
-        frozen = [lax.stop_gradient(x) if _is_differentiable(x) else x for x in self.cond.consts]
+        frozen = [lax.stop_gradient(x) if is_differentiable(x) else x for x in self.cond.consts]
         return [jnp.asarray(x) for x in [*frozen, *self.body.consts]]
 
     def holds(self, carry: Sequence[Any]) -> Any:
         """cond, outside of the loop and of any derivative."""
-        state = [lax.stop_gradient(x) if _is_differentiable(x) else x for x in carry]
+        state = [lax.stop_gradient(x) if is_differentiable(x) else x for x in carry]
         return internals.evaluate(self.cond.jaxpr, self.constants()[: len(self.cond.consts)], state)[0]
 
 
 # Traces of functions that read nothing changeable, as long as the body itself lives. No decision depends on what is
 # remembered here, only the time of a call that runs outside of `jax.jit`.
-_TRACES: WeakKeyDictionary[Any, dict[Any, _Functions]] = WeakKeyDictionary()
+_TRACES: WeakKeyDictionary[Any, dict[Any, Functions]] = WeakKeyDictionary()
 _TRACES_OF_ONE_BODY = 8
 
 
-def _prepare(cond: Any, body: Any, tree: Any, leaves: list[Any], storage: Storage, is_counted: bool) -> _Functions:
+def prepare(cond: Any, body: Any, tree: Any, leaves: list[Any], storage: Storage, is_counted: bool) -> Functions:
     avals = tuple(jax.typeof(x) for x in leaves)
     read = None if internals.has_named_axes() else objects_read(cond, body)
     if read is None:
@@ -98,11 +79,11 @@ def _trace(
     avals: Sequence[Any],
     storage: Storage,
     is_counted: bool,
-) -> _Functions:
+) -> Functions:
     traced_body, avals = _trace_body(body, tree, avals)
     traced_cond = _trace_cond(cond, tree, avals)
     # Weak types mattered while the user's code ran; inside the loop every leaf has a plain dtype.
-    carry_avals = [jax.typeof(_as_dtype(internals.zeros_of(a), a)) if _is_weak(a) else a for a in avals]
+    carry_avals = [jax.typeof(as_dtype(internals.zeros_of(a), a)) if _is_weak(a) else a for a in avals]
     n, n_cond, n_body = len(avals), len(traced_cond.consts), len(traced_body.consts)
     constant_avals = [jax.typeof(jnp.asarray(x)) for x in [*traced_cond.consts, *traced_body.consts]]
     counter_avals = [jax.typeof(jnp.zeros((), jnp.int32))] if is_counted else []
@@ -121,7 +102,7 @@ def _trace(
     if not storage.is_forward_only:
         # A Memory that is too small fails at the call, not at the gradient.
         storage.layout(loop.carry_bytes)
-    return _Functions(traced_cond, traced_body, loop, carry_avals)
+    return Functions(traced_cond, traced_body, loop, carry_avals)
 
 
 def _trace_body(body: Callable[[Any], Any], tree: Any, avals: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
@@ -134,7 +115,7 @@ def _trace_body(body: Callable[[Any], Any], tree: Any, avals: Sequence[Any]) -> 
         if out_tree != tree:
             before = [jtu.keystr(p) for p, _ in jtu.tree_flatten_with_path(jtu.tree_unflatten(tree, leaves))[0]]
             check_structure(NAME, tree, out_tree, (before, [jtu.keystr(p) for p, _ in paths]))
-        return [_as_array(path, x, "what body returned") for path, x in paths]
+        return [as_array(path, x, "what body returned") for path, x in paths]
 
     closed = jax.make_jaxpr(flat)(*avals)
     promoted = [_promoted(old, new) for old, new in zip(avals, closed.out_avals, strict=True)]
@@ -175,53 +156,10 @@ def _trace_cond(cond: Callable[[Any], Any], tree: Any, avals: Sequence[Any]) -> 
     return jax.make_jaxpr(flat)(*avals)
 
 
-def _finish(
-    functions: _Functions, out: list[Any], steps: Any, tree: Any, bound: int | None, on_max_steps: str, full: bool
-) -> Any:
-    is_bound = jnp.asarray(False) if bound is None else (steps >= bound) & functions.holds(out)
-    # The status is that of the carry as the loop left it.
-    status = _status(functions, out, is_bound) if full else None
-    if bound is not None and on_max_steps == "raise":
-        message = (
-            f"{NAME}: max_steps={bound} was reached and the condition still held. Raise max_steps, or give "
-            'on_max_steps="stop" for the partial result or "nan" for NaN.'
-        )
-        steps, *out = _guarded(is_bound, [steps, *out], message)
-    elif bound is not None and on_max_steps == "nan":
-        out = [_nan_where(is_bound, x) if _is_differentiable(x) else x for x in out]
-    carry = jtu.tree_unflatten(tree, out)
-    return Result(carry, steps, status) if full else carry
-
-
-def _status(functions: _Functions, out: list[Any], is_bound: Any) -> Any:
-    is_nan = jnp.asarray(False)
-    for i in sorted(internals.read_inputs(functions.cond)):
-        if _is_differentiable(out[i]):
-            is_nan |= jnp.any(jnp.isnan(lax.stop_gradient(out[i])))
-    status = jnp.where(is_bound, StoppedBecause.BOUND.value, StoppedBecause.CONDITION.value)
-    return jnp.where(is_nan, StoppedBecause.NONFINITE.value, status).astype(jnp.int32)
-
-
-def _guarded(is_bound: Any, xs: list[Any], message: str) -> list[Any]:
-    """The guard on every leaf; typed keys pass it as the numbers they consist of."""
-    is_key = [internals.is_extended(x.dtype) for x in xs]
-    plain = [jax.random.key_data(x) if k else x for x, k in zip(xs, is_key, strict=True)]
-    checked = zip(guarded(is_bound, plain, message), xs, is_key, strict=True)
-    return [jax.random.wrap_key_data(y, impl=jax.random.key_impl(x)) if k else y for y, x, k in checked]
-
-
-def _nan_where(is_bound: Any, x: Any) -> Any:
-    """A product rather than a choice, so that cotangents become NaN too."""
-    if jnp.issubdtype(x.dtype, jnp.complexfloating):
-        # By parts: a complex product with 1 would turn inf + 0j into inf + nan j.
-        return lax.complex(_nan_where(is_bound, x.real), _nan_where(is_bound, x.imag))
-    return x * jnp.where(is_bound, jnp.nan, 1).astype(x.dtype)
-
-
 # ---- leaves of the carry
 
 
-def _as_array(path: Any, x: Any, where: str = "init") -> Any:
+def as_array(path: Any, x: Any, where: str = "init") -> Any:
     if not isinstance(x, jax.Array | np.ndarray | np.generic | bool | int | float | complex):
         raise CarryError(
             f"{NAME}: carry{jtu.keystr(path)} in {where} is {type(x).__name__} ({x!r}): every leaf of the carry "
@@ -245,22 +183,9 @@ def _promoted(old: Any, new: Any) -> Any:
     return old.update(dtype=jnp.result_type(number, new.dtype), weak_type=_is_weak(new))
 
 
-def _as_dtype(x: Any, aval: Any) -> Any:
+def as_dtype(x: Any, aval: Any) -> Any:
     return x if internals.is_extended(aval.dtype) else lax.convert_element_type(x, aval.dtype)
 
 
-def _is_differentiable(x: Any) -> bool:
+def is_differentiable(x: Any) -> bool:
     return bool(jnp.issubdtype(x.dtype, jnp.inexact))
-
-
-# ---- the result
-
-
-jtu.register_pytree_with_keys(
-    Result,
-    lambda r: (
-        ((jtu.GetAttrKey("carry"), r.carry), (jtu.GetAttrKey("steps"), r.steps), (jtu.GetAttrKey("status"), r.status)),
-        None,
-    ),
-    lambda _, children: Result(*children),
-)
