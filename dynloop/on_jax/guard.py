@@ -23,6 +23,9 @@ def guarded(pred: Any, xs: Sequence[Any], message: str) -> list[Any]:
 
 
 def _meaning(pred: Any, *xs: Any, message: str) -> list[Any]:
+    # A known predicate needs no callback; error_if raises for a false one inside of `jax.ensure_compile_time_eval`.
+    if not isinstance(pred, internals.Tracer) and not bool(pred):
+        return list(xs)
     return eqx.error_if(list(xs), pred, message)
 
 

@@ -136,9 +136,14 @@ def read_inputs(closed: Any) -> set[int]:
     return {i for i, is_used in enumerate(used) if is_used}
 
 
-def calls_custom_vjp(eqn: Any) -> bool:
-    """Is this equation a call of a `jax.custom_vjp` function?"""
-    return eqn.primitive.name.startswith("custom_vjp")
+def calls_custom_rule(eqn: Any) -> bool:
+    """Is this equation a call of a `jax.custom_jvp` or `jax.custom_vjp` function?"""
+    return eqn.primitive.name.startswith(("custom_jvp_call", "custom_vjp_call"))
+
+
+def is_ordered(effect: Any) -> bool:
+    """Must this effect happen in program order? Ordered callbacks of `jax.debug` and `io_callback`."""
+    return type(effect).__name__.startswith("Ordered")
 
 
 def equations(value: Any) -> Sequence[Any]:

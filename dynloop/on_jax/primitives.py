@@ -19,6 +19,7 @@ from typing import Any
 
 import jax
 
+from dynloop.errors import DerivativeError
 from dynloop.on_jax import internals
 
 loop_p = internals.new_primitive("dynloop")
@@ -46,10 +47,17 @@ def define(primitive: Any, meaning: Callable[..., Any]) -> None:
         return on_loop(params, avals, lambda: jax.make_jaxpr(partial(meaning, **params))(*avals))
 
     def evaluate(*args: Any, **params: Any) -> Any:
-        return on_loop(params, "compiled", lambda: jax.jit(partial(primitive.bind, **params)))(*args)
+        # Under `jax.disable_jit` the jitted bind would be the bind, and would come back here.
+        with jax.disable_jit(False):
+            return on_loop(params, "compiled", lambda: jax.jit(partial(primitive.bind, **params)))(*args)
 
     def abstract(*avals: Any, **params: Any) -> Any:
         closed = traced(avals, params)
+        if primitive is not loop_p and any(map(internals.is_ordered, closed.effects)):
+            raise DerivativeError(
+                "while_loop: body or cond has an ordered effect, and reverse mode runs steps again and out of order; "
+                "make the callback unordered, which then fires in repeated steps too, or take the derivative by jax.jvp"
+            )
         return list(closed.out_avals), closed.effects
 
     def lowered(*args: Any, **params: Any) -> Any:

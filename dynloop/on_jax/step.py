@@ -187,12 +187,13 @@ def primal_loop(loop: Loop) -> Loop:
 
 @remembered
 def resolved_loop(loop: Loop, constants: Mask, carry: Mask) -> Loop:
-    """The loop as reverse mode sees it: each `jax.custom_vjp` in the body replaced by its forward rule.
+    """The loop as reverse mode sees it: a function with a custom rule is replaced by what its rule computes for it.
 
-    The states that a sweep recomputes, and the derivatives of a gradient, are those of the forward
-    rules; differentiating the original again would apply the backward rules a second time.
+    That is the forward rule of a `jax.custom_vjp`, the primal output of the rule of a `jax.custom_jvp`.
+    The states that a sweep recomputes, and the derivatives of a gradient, are those of these;
+    differentiating the original again would apply the custom derivative a second time.
     """
-    if not uses_custom_vjp(loop.body.closed):
+    if not uses_custom_rule(loop.body.closed):
         return loop
     mask = constants + carry
 
@@ -202,16 +203,16 @@ def resolved_loop(loop: Loop, constants: Mask, carry: Mask) -> Loop:
     return replace(loop, body=Traced(body, loop.body.inputs), memory={})
 
 
-def uses_custom_vjp(value: Any) -> bool:
-    """Does a jaxpr, or anything that holds one, call a function with a custom vector-Jacobian product?"""
+def uses_custom_rule(value: Any) -> bool:
+    """Does a jaxpr, or anything that holds one, call a function with a custom derivative?"""
     if isinstance(value, Loop):
-        return uses_custom_vjp(value.body.closed)
+        return uses_custom_rule(value.body.closed)
     if isinstance(value, Step):
-        return uses_custom_vjp(value.run.closed)
+        return uses_custom_rule(value.run.closed)
     if isinstance(value, list | tuple):
-        return any(map(uses_custom_vjp, value))
+        return any(map(uses_custom_rule, value))
     return any(
-        internals.calls_custom_vjp(eqn) or any(map(uses_custom_vjp, eqn.params.values()))
+        internals.calls_custom_rule(eqn) or any(map(uses_custom_rule, eqn.params.values()))
         for eqn in internals.equations(value)
     )
 

@@ -136,14 +136,18 @@ def test_jitted_functions_are_told():
     assert not isinstance(lambda x: x, internals.JITTED)
 
 
-def test_calls_of_custom_vjp_are_told():
-    @jax.custom_vjp
-    def f(x: Any) -> Any:
-        return jnp.sin(x)
+def test_calls_of_functions_with_custom_rules_are_told():
+    f, g = jax.custom_vjp(jnp.sin), jax.custom_jvp(jnp.sin)
+    f.defvjp(lambda x: (f(x), x), lambda x, ct: (ct * jnp.cos(x),))
+    g.defjvp(lambda primals, tangents: (g(*primals), tangents[0]))
+    closed = jax.make_jaxpr(lambda x: f(x) + g(x))(X)
+    assert [internals.calls_custom_rule(eqn) for eqn in internals.equations(closed)] == [True, True, False]
 
-    f.defvjp(lambda x: (f(x), x), lambda x, g: (g * jnp.cos(x),))
-    closed = jax.make_jaxpr(lambda x: f(x) + 1)(X)
-    assert [internals.calls_custom_vjp(eqn) for eqn in internals.equations(closed)] == [True, False]
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_ordered_effects_are_told(ordered: bool):
+    closed = jax.make_jaxpr(lambda x: jax.debug.callback(print, x, ordered=ordered))(X)
+    assert [internals.is_ordered(effect) for effect in closed.effects] == [ordered]
 
 
 def test_symbolic_zeros_are_told_and_made():

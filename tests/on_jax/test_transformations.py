@@ -198,6 +198,57 @@ def test_reverse_over_reverse_of_a_rule_that_is_not_linear_is_refused(rule: Any)
         jax.grad(jax.grad(lambda x: 3 * f(3, lambda i, y: jnp.sin(identity(y) * y), x)))(0.9)
 
 
+@jax.custom_jvp
+def steep_sine(x: jax.Array) -> jax.Array:
+    return jnp.sin(x)
+
+
+@steep_sine.defjvp
+def _steep_sine_jvp(primals: Any, tangents: Any) -> Any:
+    """Not the derivative of its primal, as straight-through rules are not."""
+    return jnp.sin(primals[0]), 2 * jnp.cos(primals[0]) * tangents[0]
+
+
+# Where only w is perturbed, the unrolled loop's first step still meets an unperturbed carry, and so the original
+# function; a loop, `lax.scan` as well, has one body for all steps.
+@pytest.mark.parametrize("name", [name for name in ALL if name != "reverse over reverse of the closed-over"])
+def test_a_custom_derivative_that_is_none_equals_unrolled(name: str):
+    def make(repeat: Any) -> Callable[[Any, Any], Any]:
+        return lambda x, w: jnp.sum(repeat(4, lambda i, y: steep_sine(y) * w[0] + x, x) ** 2)
+
+    assert_close(ALL[name](make(looped(checkpoints=2))), ALL[name](make(unrolled)))
+
+
+def test_ordered_effects_are_refused_in_reverse_mode_only():
+    def f(x: jax.Array) -> jax.Array:
+        def body(y: jax.Array) -> jax.Array:
+            jax.debug.callback(lambda y: seen.append(float(y)), y, ordered=True)
+            return 2 * y
+
+        return dynloop.while_loop(lambda y: y < 10, body, x)
+
+    seen: list[float] = []
+    assert float(f(jnp.asarray(1.0))) == 16
+    assert float(jax.jvp(f, (jnp.asarray(1.0),), (jnp.asarray(1.0),))[1]) == 16
+    jax.effects_barrier()
+    assert seen == [1, 2, 4, 8] * 2
+    with pytest.raises(DerivativeError, match=r"ordered effect(.|\n)*jax.jvp"):
+        jax.grad(f)(1.0)
+
+
+def test_a_loop_runs_where_jit_is_disabled():
+    def f(x: jax.Array) -> jax.Array:
+        return dynloop.while_loop(lambda y: y < 10, lambda y: 2 * y, x, max_steps=9, checkpoints=2)
+
+    with jax.disable_jit():
+        assert [float(x) for x in jax.value_and_grad(f)(1.0)] == [16, 16]
+
+
+def test_a_loop_runs_at_compile_time():
+    with jax.ensure_compile_time_eval():
+        assert float(dynloop.while_loop(lambda y: y < 10, lambda y: 2 * y, jnp.asarray(1.0), max_steps=9)) == 16
+
+
 @pytest.mark.parametrize(
     "transform",
     [jax.vmap, lambda f: jax.vmap(jax.grad(f)), lambda f: lambda x: jax.hessian(f)(x[0]), lambda f: jax.jacfwd(f)],
