@@ -20,7 +20,9 @@ from adjoint.binomial import (
 )
 from adjoint.errors import AdjointError, InvariantError, ScheduleError
 from adjoint.offline import Binomial, Periodic, StoreAll
-from adjoint.online import Online, Plan, StoreTable, plan, store_table
+from adjoint.online import Online
+from adjoint.placement import StoreTable, store_table
+from adjoint.planning import Plan, plan
 from adjoint.replay import Counts, replay
 from adjoint.schedule import Cost, Schedule
 

@@ -33,6 +33,8 @@ def beta(s: int, t: int) -> int:
     Returns:
         A number of steps (Griewank 1992).
 
+    Raises nothing: any integers have an answer.
+
     >>> beta(3, 2)
     10
     """
@@ -136,7 +138,7 @@ def first_offset_range(n: int, s: int) -> tuple[int, int]:
         (Griewank & Walther 2000, Fig. 4).
 
     Raises:
-        ScheduleError: n is negative, or n > 1 without a slot.
+        ScheduleError: n is negative, or n > 1 without a slot. A chain of no steps passes, and gives (0, 0) too.
 
     >>> first_offset_range(10, 3), first_offset_range(8, 3)
     ((4, 4), (2, 4))
@@ -166,6 +168,8 @@ def first_offset(n: int, s: int, t: int) -> int:
 
     Returns:
         An offset, 1..n - 1 (Griewank & Walther 2000, p. 34).
+
+    Raises nothing: n, s and t are not checked, as this is called once for each split.
 
     >>> first_offset(10, 3, 2)
     4
@@ -212,7 +216,7 @@ def beta_table(slots: int, limit: int = SATURATED) -> tuple[tuple[int, ...], ...
 class Optimum:
     """P(n, s) for one s and many n <= 2**31 - 1, by bisection in a row of binomial coefficients.
 
-    For the placement rule, which asks for a million values: a bisection of a tuple costs less than a search for t.
+    For the placement rule, which asks for very many values: a bisection of a tuple costs less than a search for t.
     """
 
     __slots__ = ("lengths", "offsets", "s")

@@ -24,8 +24,6 @@ from adjoint.planning import Plan, plan
 from adjoint.schedule import Cost, Schedule, checked_steps
 from adjoint.sweep import Gap, reverse
 
-__all__ = ["Online", "Plan", "StoreTable", "plan", "store_table"]
-
 
 @dataclass(frozen=True)
 class Online(Schedule):
@@ -40,7 +38,9 @@ class Online(Schedule):
         ScheduleError: a negative number, or no slot at all; and, when asked for more than `leaf` steps, no slot
             beside the ring.
 
-    Cost: 2 n + plan.advances step evaluations without a leaf. With one, n to 2 n and u times the plan over blocks.
+    Cost: 2 n + plan.advances step evaluations without a leaf; with one, between 2 n and 3 n and u times the advances
+        of the plan over blocks. `actions` and `cost` take O(slots) integer operations for each candidate of the first
+        table of a size (`store_table`), which is remembered.
 
     >>> Online(8).cost(100)
     Cost(steps=100, advances=249, turns=100, stores=90, slots=8)
@@ -100,7 +100,8 @@ class Online(Schedule):
         if self.slots == 0 and n > self.leaf:
             raise ScheduleError("steps", n, f"at most leaf = {self.leaf} without slots", "give slots, or a longer leaf")
         if n > SATURATED * max(self.leaf, 1):
-            raise ScheduleError("steps", n, "at most 2**31 - 1 stored places", "give a longer leaf")
+            most = f"at most {SATURATED * max(self.leaf, 1)}, as an int32 counts the places of stores"
+            raise ScheduleError("steps", n, most, "give a longer leaf")
         return n
 
     def table(self, n: int) -> StoreTable:

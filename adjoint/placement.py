@@ -1,16 +1,19 @@
 """Which states to store while the number of steps is still unknown: the rule, as one fixed sequence.
 
-The rule ("sparse A-revolve"): state i is a candidate when it is at least max(1, i // (10 s)) steps past the last stored
-one. What is stored is judged by what reversing the steps so far would cost, each gap between two stored states being
-reversed by binomial checkpointing with the slots left to it. While a slot is free, a candidate is stored. Otherwise the
-stored state whose loss makes that cost least makes room for it, never state 0; if not storing is no dearer, the
-candidate is passed over. After a store up to two more states are dropped, as long as each lowers the cost: a stored
-state takes a slot from every gap on its right, so one in a bad place is worse than none.
-With those states gone already, what is left to decide when the loop has stopped is one number, how many of the oldest
-states to keep (`adjoint.planning`): a compiled loop pays for every operation of that decision, and for none of this.
+The rule is a sparse form of A-revolve (Hinze & Sternberg 2005). State i is a candidate when it is at least
+max(1, i // (c s)) steps past the last stored one, c being `SPARSITY`. What is stored is judged by what reversing the
+steps so far would cost, each gap between two stored states being reversed by binomial checkpointing with the slots left
+to it.
+
+* While a slot is free, a candidate is stored.
+* Otherwise the stored state whose loss makes that cost least makes room for it, never state 0; if not storing is no
+  dearer, the candidate is passed over.
+* After a store up to `MOST_FREED` more states are dropped, as long as each drop lowers the cost (`Stored.thin`).
+
 That a loop of unknown length can be checkpointed as it runs, by dropping stored states, is due to Wang, Moin &
 Iaccarino 2009 and to Stumm & Walther 2010; here a drop is judged by the reversal's cost, and the least distance makes
 stores rare.
+
 The sequence does not depend on the data, so it is computed once, and a compiled loop only compares its counter with the
 next entry.
 """
@@ -28,9 +31,20 @@ from adjoint.binomial import SATURATED, Optimum
 from adjoint.errors import ScheduleError, checked_integer
 
 SPARSITY = 10
-"""c in the least distance i // (c s) of a candidate i: more of it stores more often and repeats a little less."""
+"""c in the least distance i // (c s) of a candidate i: more of it stores more often and repeats a little less.
+
+With twice as much the table is nearly twice as long, and the repetition hardly less: set it to 5, 10 and 20, and print
+`len(store_table(16).states)` and `adjoint.Online(16).cost(10_000)`.
+"""
+
+MOST_FREED = 2
+"""How many more states one store may drop: a compiled loop reads them from the columns of a table.
+
+A state that is still in the way is judged again after the next store.
+"""
 
 NONE_FREED: tuple[int, int] = (-1, -1)
+"""`MOST_FREED` times no slot."""
 
 # No gap is longer than the largest int32, which is as far as these functions reach.
 optimum = cache(Optimum)
@@ -39,6 +53,8 @@ optimum = cache(Optimum)
 @dataclass(frozen=True, slots=True)
 class StoreTable:
     """Every store of the online forward pass, in order, closed by an entry that no counter reaches.
+
+    All entries are int32.
 
     Args:
         states: the stored states' indices, ascending; the last entry is the sentinel 2**31 - 1.
@@ -50,6 +66,11 @@ class StoreTable:
     ((0, 1, 2, 4, 6, 2147483647), (0, 1, 2, 1, 2, 0))
     >>> table.held(5)
     ((0, 0), (2, 2), (4, 1))
+    >>> table = store_table(5, limit=5000)
+    >>> next(entry for entry in zip(table.states, table.slots, table.freed) if max(entry[2]) >= 0)
+    (4398, 1, (4, -1))
+
+    The last line is read as: state 4398 is stored in slot 1, and the state in slot 4 is dropped besides.
     """
 
     states: tuple[int, ...]
@@ -84,6 +105,9 @@ def store_table(slots: int, limit: int = SATURATED) -> StoreTable:
     Raises:
         ScheduleError: slots is below 1, or limit is out of range.
 
+    Cost: O(slots) integer operations for each candidate, so time grows about as the square of the slots; the first call
+        with hundreds of them takes seconds: `python -m timeit -n 1 -r 1 -s "import adjoint" "adjoint.store_table(256)"`
+
     >>> store_table(2, limit=10).states
     (0, 1, 3, 7, 2147483647)
     """
@@ -94,34 +118,35 @@ def store_table(slots: int, limit: int = SATURATED) -> StoreTable:
     first = range(min(slots, limit))
     events = [(state, state, NONE_FREED) for state in first]
     if slots > 1 and limit > slots:
-        stored, homes, free = Stored(slots), list(first), list[int]()
-        state = slots
+        stored, state = Stored(slots), slots
         while (state := max(state, stored.next_candidate())) < limit:
-            home = stored.admit(state, homes, free)
+            home = stored.admit(state)
             if home is not None:
-                freed = stored.thin(homes)
-                free += [slot for slot in freed if slot >= 0]
-                events.append((state, home, freed))
+                events.append((state, home, stored.thin()))
             state += 1
     states, places, freed = zip(*events, (SATURATED, 0, NONE_FREED), strict=True)
     return StoreTable(states, places, freed)
 
 
 class Stored:
-    """The stored states, with the reversal cost of every gap kept up to date.
+    """The stored states and their slots, with the reversal cost of every gap kept up to date; the first `slots` states
+    to begin with, each in the slot of its number.
 
+    homes[a] is the slot of the stored state a, and `free` are the slots that hold none, the next one to use last.
     Gap a lies between the stored states a and a + 1. With P(l, m) the least advances for l steps and m slots:
     keep[a] = P(gap a, s - a), its cost; relief[a] = P(gap a, s - a + 1) - keep[a] <= 0, the change when a state on its
     left is dropped; merge[j] = P(gap j - 1 and gap j together, s - j + 1) - keep[j - 1] - keep[j], the change in those
     two when state j is dropped. The newest state's own step needs no advance.
-    A drop leaves the entries on its left as they are, and an appended state all of them.
+    Dropping state j leaves the entries below j - 1 as they are, and an appended state leaves all of them.
     """
 
-    __slots__ = ("gaps", "keep", "last", "merge", "relief", "slots")
+    __slots__ = ("free", "gaps", "homes", "keep", "last", "merge", "relief", "slots")
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self.last = slots - 1
+        self.homes = list(range(slots))
+        self.free: list[int] = []
         self.gaps: list[int] = [1] * (slots - 1)
         self.keep: list[int] = [0] * (slots - 1)
         self.relief: list[int] = [0] * (slots - 1)
@@ -129,25 +154,19 @@ class Stored:
         self.merge: list[float] = [inf] + [1] * (slots - 2)
 
     def next_candidate(self) -> int:
-        """The first state i with i - last >= max(1, i // (10 s)).
+        """The first state i with i - last >= max(1, i // (c s)).
 
-        With i = last + g and D = 10 s that is (last + g) // D <= g, or g (D - 1) > last - D.
+        With i = last + g and D = c s that is (last + g) // D <= g, or g (D - 1) > last - D.
         """
         spread = SPARSITY * self.slots
         return self.last + max(1, (self.last - spread) // (spread - 1) + 1)
 
-    def admit(self, candidate: int, homes: list[int], free: list[int]) -> int | None:
-        """Stores the candidate, or passes it over; returns its slot, or None.
-
-        Args:
-            candidate: a state beyond the newest.
-            homes: the slot of each stored state; kept up to date.
-            free: the free slots, the next one to use last; kept up to date.
-        """
+    def admit(self, candidate: int) -> int | None:
+        """Stores the candidate, a state beyond the newest, or passes it over; returns its slot, or None."""
         newest, gap = self.last, candidate - self.last
         self.append(candidate)
-        if free:
-            home = free.pop()
+        if self.free:
+            home = self.free.pop()
         else:
             change, rank = self.best_drop()
             # Without its store the candidate's step is one more of a gap with one slot: P(gap + 1, 1) - P(gap, 1).
@@ -156,20 +175,24 @@ class Stored:
                     entries.pop()
                 self.last = newest
                 return None
-            self.drop(rank)
-            home = homes.pop(rank)
-        homes.append(home)
+            home = self.drop(rank)
+        self.homes.append(home)
         return home
 
-    def thin(self, homes: list[int]) -> tuple[int, int]:
-        """Drops up to two states whose loss makes the reversal cheaper; returns their slots, -1 for none."""
-        freed = [-1, -1]
-        for place in range(2):
+    def thin(self) -> tuple[int, int]:
+        """Drops up to `MOST_FREED` states whose loss makes the reversal cheaper; returns their slots, -1 for none.
+
+        A stored state takes a slot from every gap on its right, so one in a bad place is worse than none. With those
+        gone on the way, what is left to decide when the loop has stopped is one number, how many of the oldest states
+        to keep (`adjoint.planning`): a compiled loop pays for every operation of that decision, and for none of this.
+        """
+        freed = list(NONE_FREED)
+        for count in range(MOST_FREED):
             change, rank = self.best_drop()
             if change >= 0:
                 break
-            self.drop(rank)
-            freed[place] = homes.pop(rank)
+            freed[count] = self.drop(rank)
+            self.free.append(freed[count])
         return freed[0], freed[1]
 
     def best_drop(self) -> tuple[float, int]:
@@ -193,8 +216,8 @@ class Stored:
         self.relief.append(more(gap) - keep)
         self.last = state
 
-    def drop(self, j: int) -> None:
-        """Drops the stored state of rank j, neither state 0 nor the newest."""
+    def drop(self, j: int) -> int:
+        """Drops the stored state of rank j, neither state 0 nor the newest; returns the slot that held it."""
         gaps, keep, relief, merge = self.gaps, self.keep, self.relief, self.merge
         gaps[j - 1 : j + 1] = [gaps[j - 1] + gaps[j]]
         # A gap beyond j loses one rank: what it costs then is known.
@@ -205,3 +228,4 @@ class Stored:
             relief.append(more(gaps[a]) - keep[a])
             if a:
                 merge.append(more(gaps[a - 1] + gaps[a]) - keep[a - 1] - keep[a])
+        return self.homes.pop(j)

@@ -2,8 +2,9 @@
 
 A stored state costs every gap on its right one slot, so dropping some can pay. The forward pass has dropped what is in
 the way between others (`adjoint.placement`), for any number of steps still to come; the number of steps itself decides
-about the newest states. So a plan is one number, how many of the oldest states to keep, and every one is tried: of what
-the forward pass leaves that is nearly always as cheap as any choice at all, of other sets of states it may not be.
+about the newest states. So a plan is one number, how many of the oldest states to keep, and every one is tried.
+After the forward pass's drops that is as cheap as any choice of states in all but a few cases
+(`tests/adjoint/test_planning.py` compares with an exhaustive search); for other sets of states it need not be.
 The cost of a gap is the closed form of Griewank & Walther 2000, so the plan's cost is exact before anything runs.
 """
 
@@ -23,8 +24,8 @@ class Plan:
 
     Args:
         kept: the states it keeps, the oldest of the stored ones, ascending from 0; the others are dropped.
-        sweep_from: the state from which the newest gap is swept first: the newest kept one, or a dropped one that
-            lies before the last optimal place of that gap's first checkpoint.
+        sweep_from: the state from which the newest gap is swept first: the newest kept one, or the newest stored one,
+            though dropped, if it lies before the last optimal place of that gap's first checkpoint.
         advances: plain step evaluations of the whole reversal; the n turns come on top.
 
     >>> plan((0, 9, 13), steps=18, slots=3)
@@ -45,7 +46,8 @@ def plan(stored: Sequence[int], steps: int, slots: int) -> Plan:
         slots: states kept at once, state 0 included.
 
     Returns:
-        The plan. Of equally cheap ones, the one that keeps the most states.
+        The plan: the cheapest that keeps the oldest states, which need not be the cheapest of all subsets. Of equally
+        cheap ones, the one that keeps the most states.
 
     Raises:
         ScheduleError: the stored states are not as described.

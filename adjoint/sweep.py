@@ -25,7 +25,8 @@ def reverse(gaps: list[Gap], end: int, slots: int, free: list[int], working: int
         end: steps to turn.
         slots: all slots that the reversal may use.
         free: slots that hold nothing needed, the next one to use last; used up.
-        working: the working state, if there is one: in the newest gap, before the last optimal offset from its start.
+        working: the working state, if there is one: the newest gap's first state, or the newest stored one, though
+            dropped, if it lies before the last optimal offset from there.
 
     Returns:
         An iterator of actions. Memory: O(slots), whatever the number of steps.

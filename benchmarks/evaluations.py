@@ -1,5 +1,6 @@
 """How often a gradient evaluates the step: counted while it runs, predicted, and the least possible.
 
+    pip install -c constraints.txt -e ".[jax]"
     python benchmarks/evaluations.py
 
 dynloop and equinox differentiate one loop of n steps in s slots. The step counts its evaluations
@@ -19,6 +20,8 @@ import numpy as np
 import adjoint
 import dynloop
 
+# Steps and slots: those of `gradient_time.py`, and where the third sweep begins: with 45 slots two sweeps suffice for
+# beta(45, 2) = 1081 steps, and a split reversal of n steps is a chain of n + 1.
 CASES = [(1000, 10), (1000, 45), (1080, 45), (1081, 45), (10_000, 16), (10_000, 100), (200, 8), (200, 20)]
 
 

@@ -1,5 +1,6 @@
 """Counts the advances and stores of pyrevolve's schedules and writes the table that the tests compare with.
 
+    pip install -c constraints.txt -e ".[bench]"
     python benchmarks/record_pyrevolve.py
 
 pyrevolve has to be compiled where it is installed, so the tests read its counts instead of running it.
@@ -9,7 +10,7 @@ import json
 from importlib.metadata import version
 from pathlib import Path
 
-from pyrevolve.schedulers import Action, CRevolve
+from pyrevolve.schedulers import Action, CRevolve  # pyright: ignore[reportMissingImports]
 
 TABLE = Path(__file__).parents[1] / "tests" / "adjoint" / "data" / "pyrevolve_counts.json"
 SLOTS = (1, 2, 3, 5, 8, 13, 21, 34)

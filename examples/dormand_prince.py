@@ -37,11 +37,11 @@ class State(NamedTuple):
     """What goes from step to step."""
 
     time: jax.Array
-    value: jax.Array  # "n", the solution at `time`
-    slope: jax.Array  # "n", its derivative there: the last stage of one step is the first of the next
+    value: jax.Array  # [n], the solution at `time`
+    slope: jax.Array  # [n], its derivative there: the last stage of one step is the first of the next
     step: jax.Array  # the length to try
     error: jax.Array  # of the step accepted last, in units of the tolerance
-    saved: jax.Array  # "times n", NaN where the solution has not arrived yet
+    saved: jax.Array  # [times, n], NaN where the solution has not arrived yet
     arrived: jax.Array  # how many of the times it has
     accepted: jax.Array
     rejected: jax.Array
@@ -67,7 +67,9 @@ def solve(
 ) -> State:
     """The last state of d value / d time = field(value), whose `saved` are the values at `times`, the first `start`.
 
+    `start` is [n], the value at `times[0]`; `times` is [times], ascending, in the unit that `field` is per.
     `tolerance` bounds each step's error, relative to the value where that exceeds 1, absolute elsewhere.
+    `checkpoints` is the number of states that a gradient keeps.
     `around` may wrap the body of the loop, to watch it.
     """
 

@@ -1,7 +1,8 @@
 """How fast do hares breed and lynxes starve? Twenty-one years of pelts, and a loop whose length nobody knows.
 
 Hares breed and are eaten, lynxes eat and starve: four rates, and a solver that turns them into a record of pelts.
-The solver chooses its own steps, some of them twice; we find the rates by the gradient through every one of them.
+The solver chooses its own steps, some of them twice; by the gradient through every one of them we fit the rates, what
+both animals start from, and the noise of both records: eight parameters.
 """
 
 from collections.abc import Callable
@@ -78,7 +79,10 @@ def first_guess(pelts: np.ndarray) -> np.ndarray:
 
 
 def fit(times: np.ndarray, pelts: np.ndarray) -> np.ndarray:
-    """The likeliest logarithms, by the gradient through the solver."""
+    """The likeliest logarithms of PARAMETERS, [8], by the gradient through the solver.
+
+    `times` is [years], in years since 1900; `pelts` is [years, 2], hares and lynxes in thousands.
+    """
 
     def value_and_slope(logarithms: np.ndarray) -> tuple[float, np.ndarray]:
         (value, _), slope = misfit_and_gradient(logarithms, times, pelts)
@@ -102,7 +106,10 @@ def fit_independently(times: np.ndarray, pelts: np.ndarray) -> np.ndarray:
 
 
 def central_differences(logarithms: np.ndarray, times: np.ndarray, pelts: np.ndarray, by: float = 1e-5) -> np.ndarray:
-    """The gradient of the misfit from its values alone."""
+    """The gradient of the misfit, [8], from its values alone, `by` to both sides of each of the logarithms.
+
+    `times` and `pelts` are those of `fit`.
+    """
     value = lambda shift: float(misfit_and_gradient(logarithms + shift, times, pelts)[0][0])
     return np.array([(value(shift) - value(-shift)) / (2 * by) for shift in by * np.eye(len(logarithms))])
 
@@ -131,14 +138,19 @@ def evaluations(logarithms: np.ndarray, times: np.ndarray, pelts: np.ndarray) ->
 class Report:
     """What the fit found, and what its gradient cost."""
 
+    # [8], in the units of PARAMETERS
     fitted: np.ndarray
     independent: np.ndarray
+    # steps of the solver
     accepted: int
     rejected: int
+    # bytes of one state of the loop
     state_bytes: int
+    # evaluations of a step in one gradient
     executed: int
     predicted: int
     optimal: int
+    # [8], by the logarithms of the parameters, at the first guess
     gradient: np.ndarray
     differences: np.ndarray
 

@@ -1,11 +1,13 @@
 """README.md and docs/ hold: their code runs as a user runs it, prints what they show, and CI runs README's command."""
 
+import importlib
 import json
 from pathlib import Path
 
 import pytest
 
 from tests.documents import broken_links, crowded_lines, python_blocks, run_blocks, shell_block, wrong_outputs
+from tests.house import PACKAGES
 from tests.user_process import ROOT, run_python
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -14,7 +16,7 @@ WITH_CODE = [name for name, text in TEXTS.items() if list(python_blocks(text))]
 
 
 def test_every_document_is_found() -> None:
-    expected = {"start", "how_it_works", "glossary", "references", "changelog", "contributing"}
+    expected = {"start", "how_it_works", "glossary", "references", "changelog", "contributing", "measured"}
     assert {"README.md", *(f"docs/{name}.md" for name in expected)} <= set(TEXTS)
     assert {"README.md", "docs/start.md", "docs/how_it_works.md"} <= set(WITH_CODE)
 
@@ -39,6 +41,12 @@ def test_links_lead_somewhere(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in TEXTS if name != "docs/references.md"])
 def test_one_sentence_stands_on_one_line(name: str) -> None:
     assert crowded_lines(TEXTS[name]) == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_changelog_names_every_public_symbol(package: str) -> None:
+    names = [f"`{package}.{name}`" for name in importlib.import_module(package).__all__]
+    assert [name for name in names if name not in TEXTS["docs/changelog.md"]] == []
 
 
 def test_ci_runs_the_test_command_of_readme() -> None:
