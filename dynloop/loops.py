@@ -52,7 +52,8 @@ def while_loop(
         backend: `"jax"`; None looks for an array in `init`.
 
     Returns:
-        The final carry, or a `Result`.
+        The final carry, or a `Result`. Under `jax.vmap` each lane stops by itself: body never
+        sees a state whose condition is false, and a `Result` counts for each lane.
 
     Cost:
         Without a gradient, `max_steps` or `full_output` the program is `jax.lax.while_loop`'s; with
@@ -67,7 +68,7 @@ def while_loop(
         BackendError: no array and no `backend`.
         DerivativeError: reverse mode with `checkpoints=0`, or twice through a backward rule that is not
             linear in its cotangent.
-        BatchingError: `jax.vmap` of the loop.
+        BatchingError: `jax.vmap` over two axes along both of which `cond` differs.
         RuntimeError: while the program runs, if the bound is reached and `on_max_steps="raise"`
             (equinox's, or under `jax.jit` JAX's own).
 

@@ -30,6 +30,8 @@ class Result:
         steps: int32 scalar, the number of steps taken.
         status: int32 scalar, the value of a `StoppedBecause`.
 
+    Under `jax.vmap` each has one more axis: every lane counts for itself.
+
     >>> import jax, dynloop
     >>> result = dynloop.while_loop(lambda x: x < 10, lambda x: 2 * x, jax.numpy.float32(1), full_output=True)
     >>> print(result)
@@ -50,7 +52,7 @@ class Result:
     def __str__(self) -> str:
         try:
             steps, reason = int(self.steps), self.stopped_because
-        except TypeError:  # traced
+        except TypeError:  # traced, or one number for each lane
             return f"Result(carry={self.carry}, steps={self.steps}, status={self.status})"
         return f"stopped after {steps} step{'' if steps == 1 else 's'} because {_SENTENCES[reason]}"
 

@@ -3,7 +3,7 @@
 Read in this order: `functions` (the user's functions, traced), `step` (loops and steps as values),
 `primitives` (the five, declared), then one file for each primitive's meaning and rules, `joint` (how
 reverse mode takes a joint equation apart), `placement` and `descent` (the schedule inside the
-compiled loop).
+compiled loop), `batching` and `lanes` (vmap).
 """
 
 from dynloop.on_jax import batching, forward, loop, reverse, reverse_tangent, tangent

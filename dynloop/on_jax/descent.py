@@ -6,16 +6,18 @@ the next split storing nothing, and stores the split; or, where all states up to
 stores every one of them, which makes the next run.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from dynloop.checkpoints import Layout
 from dynloop.on_jax.forward import get, put
 from dynloop.on_jax.placement import I32, Binomials, entry, stack_of
-from dynloop.on_jax.step import Loop
+
+Advance = Callable[[Array, list[Array]], list[Array]]
 
 
 class Sweep(NamedTuple):
@@ -52,11 +54,14 @@ class Split(NamedTuple):
 class Descent:
     """The descents of one loop's reverse sweep.
 
+    advance: one step of the loop, from step i and state i to state i + 1.
     steps: int32[], the number of steps.   stored: int32[slots + 1], see `stack_of`.
     """
 
-    def __init__(self, loop: Loop, constants: Sequence[Any], steps: Array, stored: Array):
-        self.loop, self.constants, self.layout = loop, constants, loop.layout
+    def __init__(
+        self, layout: Layout, advance: Callable[[Array, list[Array]], list[Array]], steps: Array, stored: Array
+    ):
+        self.layout, self.advance = layout, advance
         self.binomials = None if self.layout.is_complete else Binomials(self.layout.slots)
         self.place = np.arange(self.layout.slots + 1, dtype=np.int32)
         # The forward pass left a run in the leaf rows; without them the first run is yet to be made.
@@ -76,7 +81,7 @@ class Descent:
         # Below the first state there is no top; then end is 0, and `split` has nothing to do.
         end, top = sweep.end, jnp.maximum(sweep.top, 0)
         split = self.split(sweep, top)
-        buffers = self.advance(buffers, sweep, top, split)
+        buffers = self.store(buffers, sweep, top, split)
         base, level = entry(sweep.states, top), entry(sweep.levels, top)
         # The right gap of a split keeps its number of sweeps, the left one has one less.
         levels = jnp.where(self.place == top, level - 1, jnp.where(self.place == top + 1, level, sweep.levels))
@@ -112,15 +117,13 @@ class Descent:
         stop = jnp.where(end == 0, source, jnp.where(is_leaf, end - 1, target))
         return Split(start, stop, offset, is_leaf)
 
-    def advance(self, buffers: list[Array], sweep: Sweep, top: Array, split: Split) -> list[Array]:
+    def store(self, buffers: list[Array], sweep: Sweep, top: Array, split: Split) -> list[Array]:
         """Run the steps of a descent, storing the states after `split.start`."""
 
         def run_and_store(w: Any) -> Any:
             i, state, buffers = w
             until = jnp.maximum(i, split.start) + 1
-            i, state = lax.while_loop(
-                lambda v: v[0] < until, lambda v: (v[0] + 1, self.loop.body(*self.constants, *v[1])), (i, state)
-            )
+            i, state = lax.while_loop(lambda v: v[0] < until, lambda v: (v[0] + 1, self.advance(*v)), (i, state))
             if self.layout.leaf:
                 row = jnp.where(split.is_leaf, self.leaf_row(i), entry(self.rows, top + 1))
             else:

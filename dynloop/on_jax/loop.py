@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
+import jax.numpy as jnp
 from jax import lax
 
-from dynloop.on_jax import internals
+from dynloop.on_jax import internals, lanes
 from dynloop.on_jax.flat import cut
 from dynloop.on_jax.joint import joint_arguments, spread
 from dynloop.on_jax.primitives import define, forward_p, loop_p, reverse_p
@@ -13,6 +14,10 @@ from dynloop.on_jax.step import Loop, primal_loop, split_joint, tangent_transpos
 
 
 def meaning(*args: Any, loop: Loop) -> list[Any]:
+    if loop.lanes:
+        batch, run, carry = lanes.begin(loop, args)
+        run = lax.while_loop(lambda run: jnp.any(run.is_live), batch.step, run)
+        return batch.finish(run, carry)
     constants, carry = cut(args, loop.constants, loop.carries)
     return lax.while_loop(lambda k: loop.cond(*constants, *k)[0], lambda k: loop.body(*constants, *k), carry)
 

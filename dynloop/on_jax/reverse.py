@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from dynloop.errors import DerivativeError
-from dynloop.on_jax import internals
+from dynloop.on_jax import internals, lanes
 from dynloop.on_jax.descent import Descent
 from dynloop.on_jax.flat import cut, pick
 from dynloop.on_jax.forward import get
@@ -33,7 +33,24 @@ def meaning(*args: Any, loop: Loop, step: Step, is_joint: bool) -> list[Any]:
     constants, _, (meta,), buffers, cotangents = cut(
         args, loop.constants, loop.carries, 1, loop.carries, step.cotangents
     )
-    steps, sums = meta[0], zeros(step.run.outputs[: step.sums])
+    sums = zeros(step.run.outputs[: step.sums])
+    ended = lanes.Ended(meta[..., 0]) if loop.lanes else None
+    if ended:
+        # The stores are the same for all lanes.
+        meta = jnp.max(meta, axis=tuple(range(len(loop.lanes))))
+        constants = lanes.Batch(loop, constants, ended.steps > 0).constants
+
+    def advance(i: Array, state: list[Array]) -> list[Array]:
+        out = loop.body(*constants, *state)
+        return out if ended is None else ended.advanced(i, out, state)
+
+    def turn(i: Array, state: list[Array], cotangents: list[Array]) -> tuple[list[Array], list[Array]]:
+        """The increments of the sums, and the cotangents before step i."""
+        seen = cotangents if ended is None else ended.seen(i, cotangents)
+        increments, out = cut(step.run(*constants, *state, *seen), step.sums, step.cotangents)
+        return increments, out if ended is None else ended.passed(i, out, cotangents)
+
+    steps = meta[0]
 
     def reverse_run(
         first: Array, end: Array, row_of: Callable[[Array], Array], buffers: list[Array], flowing: Any
@@ -42,8 +59,7 @@ def meaning(*args: Any, loop: Loop, step: Step, is_joint: bool) -> list[Any]:
 
         def one(w: Any) -> Any:
             end, (cotangents, sums) = w
-            state = get(buffers, row_of(end - 1))
-            increments, cotangents = cut(step.run(*constants, *state, *cotangents), step.sums, step.cotangents)
+            increments, cotangents = turn(end - 1, get(buffers, row_of(end - 1)), cotangents)
             return end - 1, (cotangents, [a + b for a, b in zip(sums, increments, strict=True)])
 
         return lax.while_loop(lambda w: w[0] > first, one, (end, flowing))
@@ -53,7 +69,7 @@ def meaning(*args: Any, loop: Loop, step: Step, is_joint: bool) -> list[Any]:
         _, (cotangents, sums) = reverse_run(first, steps, lambda i: i, buffers, (cotangents, sums))
         return [*sums, *cotangents]
 
-    descent = Descent(loop, constants, steps, meta[1:])
+    descent = Descent(loop.layout, advance, steps, meta[1:])
 
     def one_round(w: Any) -> Any:
         sweep, buffers, flowing = w

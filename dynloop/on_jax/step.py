@@ -38,6 +38,14 @@ class Loop:
     storage: checkpoints.Storage
     split: tuple[int, int] | None = None
     origin: "Origin | None" = None
+    # Of a joint loop without an origin, a batched one: the masks that its origin would have.
+    masks: tuple[Mask, Mask] | None = None
+    # Sizes of the batch axes whose lanes stop by themselves, the leading axes of every carry, and which constants
+    # have them too (empty: none).
+    lanes: tuple[int, ...] = ()
+    lane_constants: Mask = ()
+    # How many lanes of a batch each leaf of the carry holds (empty: one).
+    copies: tuple[int, ...] = ()
     memory: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -58,7 +66,9 @@ class Loop:
 
     @property
     def carry_bytes(self) -> int:
-        return sum(a.size * a.dtype.itemsize for a in self.carry_avals)
+        """Of one lane."""
+        copies = self.copies or (1,) * self.carries
+        return sum(a.size * a.dtype.itemsize // n for a, n in zip(self.carry_avals, copies, strict=True))
 
     def __repr__(self) -> str:
         return f"Loop(constants={self.constants}, carries={self.carries}{', joint' if self.split else ''})"
@@ -79,6 +89,8 @@ class Step:
 
     run: Traced
     cotangents: int
+    # Which sums have the axes of lanes that stop by themselves (empty: none): those of constants that have them.
+    lane_sums: Mask = ()
 
     @property
     def sums(self) -> int:
@@ -138,6 +150,9 @@ def joint_loop(loop: Loop, constants: Mask, carry: Mask) -> Loop:
         loop.storage,
         split=(nc, nk),
         origin=Origin(loop, constants, carry),
+        lanes=loop.lanes,
+        lane_constants=extended(loop.lane_constants, constants),
+        copies=extended(loop.copies, carry),
     )
 
 
@@ -145,7 +160,7 @@ def joint_loop(loop: Loop, constants: Mask, carry: Mask) -> Loop:
 def counted_loop(loop: Loop) -> Loop:
     """The loop run for a given number of steps: the last constant, beside a counter as the last carry."""
     nc, nk = loop.constants, loop.carries
-    count = jax.typeof(jnp.zeros((), jnp.int32))
+    count = jax.typeof(jnp.zeros(loop.lanes, jnp.int32))
 
     def cond(*flat: Any) -> list[Any]:
         return [flat[-1] < flat[nc]]
@@ -155,7 +170,19 @@ def counted_loop(loop: Loop) -> Loop:
         return [*loop.body(*c, *k), i + 1]
 
     avals = [*loop.constant_avals, count, *loop.carry_avals, count]
-    return Loop(Traced(cond, avals), Traced(body, avals), nc + 1, loop.storage)
+    return Loop(
+        Traced(cond, avals),
+        Traced(body, avals),
+        nc + 1,
+        loop.storage,
+        lanes=loop.lanes,
+        lane_constants=(*loop.lane_constants, True) if loop.lanes else (),
+    )
+
+
+def extended(values: tuple[Any, ...], mask: Mask) -> tuple[Any, ...]:
+    """What holds for primal values holds for their tangents."""
+    return (*values, *pick(values, mask)) if values else ()
 
 
 def split_joint(loop: Loop, flat: Any) -> list[list[Any]]:
@@ -182,6 +209,9 @@ def primal_loop(loop: Loop) -> Loop:
         Traced(lambda *flat: loop.body(*whole(flat))[:nk], c + k),
         len(c),
         loop.storage,
+        lanes=loop.lanes,
+        lane_constants=loop.lane_constants[: len(c)],
+        copies=loop.copies[:nk],
     )
 
 
@@ -232,7 +262,8 @@ def vjp_step(loop: Loop, constants: Mask, carry: Mask) -> Step:
         return list(pull(list(cotangents)))
 
     avals = [cotangent_aval(a) for a in pick(loop.carry_avals, carry)]
-    return Step(Traced(run, [*loop.body.inputs, *avals]), len(avals))
+    lane_sums = tuple(pick(loop.lane_constants, constants)) if loop.lanes else ()
+    return Step(Traced(run, [*loop.body.inputs, *avals]), len(avals), lane_sums)
 
 
 @remembered
@@ -252,7 +283,7 @@ def tangent_transpose(loop: Loop) -> Step:
         return list(jax.vjp(linear, *zeros(dc + dk))[1](cotangents))
 
     avals = [cotangent_aval(a) for a in dk]
-    return Step(Traced(run, [*c, *k, *avals]), len(avals))
+    return Step(Traced(run, [*c, *k, *avals]), len(avals), loop.lane_constants[len(c) :])
 
 
 @remembered
@@ -269,7 +300,7 @@ def joint_step(step: Step, loop: Loop, constants: Mask, carry: Mask) -> Step:
         return [*outputs[:n_sum], *tangents[:n_sum], *outputs[n_sum:], *tangents[n_sum:]]
 
     avals = [*joint.body.inputs, *step.cotangent_avals, *tangent_avals(step.cotangent_avals)]
-    return Step(Traced(run, avals), 2 * n_ct)
+    return Step(Traced(run, avals), 2 * n_ct, step.lane_sums * 2)
 
 
 @remembered
@@ -285,7 +316,7 @@ def primal_step(step: Step, loop: Loop) -> Step:
         out = step.run(*c, *zeros(dc), *k, *zeros(dk), *t, *zeros(dct))
         return [*out[:n_sum], *out[2 * n_sum : 2 * n_sum + n_ct]]
 
-    return Step(Traced(run, [*primal.body.inputs, *ct]), n_ct)
+    return Step(Traced(run, [*primal.body.inputs, *ct]), n_ct, step.lane_sums[:n_sum])
 
 
 @remembered
@@ -313,10 +344,21 @@ def dual_loop(step: Step, loop: Loop) -> Loop:
         return loop.cond(*c, *k)
 
     avals = [*loop.constant_avals, *v_sum, *loop.carry_avals, *v]
-    return Loop(Traced(cond, avals), Traced(body, avals), nc + n_sum, loop.storage, split=(nc, nk))
+    return Loop(
+        Traced(cond, avals),
+        Traced(body, avals),
+        nc + n_sum,
+        loop.storage,
+        split=(nc, nk),
+        lanes=loop.lanes,
+        lane_constants=(*loop.lane_constants, *step.lane_sums),
+        copies=(*loop.copies, *[1] * n_ct) if loop.copies else (),
+    )
 
 
 def joint_masks(loop: Loop) -> tuple[Mask, Mask]:
     """Which constants and carries of its primal loop a joint loop has tangents for."""
-    assert loop.origin is not None, "a joint loop that differentiates a primal one keeps its origin"
-    return loop.origin.constants, loop.origin.carry
+    if loop.origin:
+        return loop.origin.constants, loop.origin.carry
+    assert loop.masks is not None, "a joint loop that differentiates a primal one keeps its masks"
+    return loop.masks

@@ -35,7 +35,8 @@ def arguments(loop: Loop, flat: Sequence[Any]) -> Arguments:
 def meaning(*args: Any, loop: Loop) -> list[Any]:
     a = arguments(loop, args)
     # As many steps as the primal run took: rounding, which differs between programs, must not decide again.
-    steps, start = a.cache[0][0], jnp.zeros((), jnp.int32)
+    steps = a.cache[0][..., 0]
+    start = jnp.zeros_like(steps)
     state = [*a.constants, *a.constants_dot, steps, *a.carry, *a.carry_dot, start]
     return loop_p.bind(*state, loop=counted_loop(loop))[len(a.carry) : -1]
 

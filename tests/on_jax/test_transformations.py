@@ -249,19 +249,6 @@ def test_a_loop_runs_at_compile_time():
         assert float(dynloop.while_loop(lambda y: y < 10, lambda y: 2 * y, jnp.asarray(1.0), max_steps=9)) == 16
 
 
-@pytest.mark.parametrize(
-    "transform",
-    [jax.vmap, lambda f: jax.vmap(jax.grad(f)), lambda f: lambda x: jax.hessian(f)(x[0]), lambda f: jax.jacfwd(f)],
-    ids=["vmap", "vmap of grad", "hessian", "jacfwd"],
-)
-def test_batching_is_refused_and_names_the_alternative(transform: Any):
-    def f(x: jax.Array) -> jax.Array:
-        return dynloop.while_loop(lambda y: jnp.sum(y) < 10, lambda y: 2 * y, x, checkpoints=2)
-
-    with pytest.raises(dynloop.BatchingError, match=r"jax.vmap of a loop is not supported(.|\n)*jax.lax.map"):
-        transform(f)(jnp.ones(2))
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("checkpoints", [1, 3, "auto", "all"])
 @pytest.mark.parametrize("name", ALL)
