@@ -49,14 +49,16 @@ def meaning(*args: Any, loop: Loop) -> list[Any]:
     layout, batch = loop.layout, None
     if loop.lanes:
         batch, run, carry = lanes.begin(loop, args)
-        step = batch.step
+        step: Callable[[Any], Any] = batch.step
     else:
         constants, carry = cut(args, loop.constants, loop.carries)
         run = Plain(carry, loop.cond(*constants, *carry)[0])
 
-        def step(run: Plain) -> Plain:
+        def plain_step(run: Plain) -> Plain:
             state = loop.body(*constants, *run.inputs)
             return Plain(state, loop.cond(*constants, *state)[0])
+
+        step = plain_step
 
     # Filled with the first state, which every dtype has, typed keys too; no row is read before it is written.
     buffers = [lax.broadcast(x, (layout.rows,)) for x in run.inputs]

@@ -26,17 +26,33 @@ class Recorder:
     seen: list[Evaluation] = field(default_factory=list)
 
     def note(self, i: jax.Array, x: jax.Array) -> jax.Array:
-        @jax.custom_jvp
+        @jax.custom_vjp
         def noted(i: jax.Array, x: jax.Array) -> jax.Array:
-            return self.record(i, x, is_taped=False)
+            return self.ask(self.evaluated, i, x)
 
-        # The rule runs where a step is differentiated, and nowhere else.
-        noted.defjvp(lambda primals, tangents: (self.record(*primals, is_taped=True), tangents[1]))
+        def forward(i: jax.Array, x: jax.Array) -> tuple[jax.Array, Any]:
+            y = noted(i, x)
+            return y, (i, y)
+
+        def backward(residuals: Any, ct: jax.Array) -> tuple[None, jax.Array]:
+            i, y = residuals
+            # It needs what the evaluation returned, so it runs after that and before any other.
+            return None, ct + 0 * self.ask(self.taped, i, y)
+
+        noted.defvjp(forward, backward)
         return noted(i, x)
 
-    def record(self, i: jax.Array, x: jax.Array, *, is_taped: bool) -> jax.Array:
+    def evaluated(self, step: int) -> None:
+        self.seen.append(Evaluation(step, is_taped=False))
+
+    def taped(self, step: int) -> None:
+        """The adjoint of the evaluation before."""
+        assert self.seen[-1] == Evaluation(step, is_taped=False)
+        self.seen[-1] = Evaluation(step, is_taped=True)
+
+    def ask(self, what: Callable[[int], None], i: jax.Array, x: jax.Array) -> jax.Array:
         def callback(i: np.ndarray, x: np.ndarray) -> np.ndarray:
-            self.seen.append(Evaluation(int(i), is_taped))
+            what(int(i))
             return np.asarray(x)
 
         # Each step needs the value that the callback returns, so the callbacks run in the steps' order.
