@@ -2,27 +2,31 @@
 
 Tracing a function again at every call is slow, and keeping its first trace is wrong if something it
 reads has changed since. So a trace is kept only for functions that read nothing but what cannot
-change in place: numbers, text, JAX arrays, library code, functions that read only such things, and
-containers of them. It is found again while every name still means the very same object.
+change in place: numbers, text, JAX arrays, library code, plain functions that read only such things,
+and tuples, lists and dicts of them, which are looked through at every call. It is found again while
+every name still means the very same object. Whatever else a function reads, an object's attribute, a
+NumPy array, an import of its own, makes it one that is traced at every call.
 """
 
+import dis
 import functools
-import sys
 from collections.abc import Iterator
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType, NoneType
 from typing import Any
 
 import jax
 import numpy as np
-from jax import tree_util as jtu
 
 from dynloop.on_jax import internals
 
 # Comparing the identities of these is comparing their values.
-_IMMUTABLE = (NoneType, bool, int, float, complex, str, bytes, type, BuiltinFunctionType)
-_IMMUTABLE += (np.ufunc, np.generic, np.dtype, jax.Array, internals.JITTED)
+_IMMUTABLE = (NoneType, bool, int, float, complex, str, bytes)
+_IMMUTABLE += (np.ufunc, np.generic, np.dtype, jax.Array)
 # What these read is theirs to know, as it is under `jax.jit`.
-_LIBRARIES = frozenset({"jax", "jaxlib", "numpy", "equinox", "adjoint", "dynloop"})
+_LIBRARIES = frozenset({"builtins", "math", "jax", "jaxlib", "numpy", "equinox", "adjoint", "dynloop"})
+_IMPORT = dis.opmap["IMPORT_NAME"]
+# By these a function reaches what its code does not name.
+_UNNAMED = frozenset({"eval", "exec", "globals", "locals", "vars", "__import__", "import_module"})
 
 
 class _Changeable(Exception):
@@ -63,6 +67,9 @@ def _read(function: Any, walked: set[int]) -> Iterator[Any]:
         return
     walked.add(id(function))
     names = _names(function.__code__)
+    if vars(function) or not _UNNAMED.isdisjoint(names):
+        raise _Changeable
+    yield function.__code__
     for name in names:
         yield name
         if name in function.__globals__:
@@ -89,15 +96,26 @@ def _parts(value: Any, names: list[str], walked: set[int]) -> Iterator[Any]:
                 if name in vars(value):
                     yield from _parts(vars(value)[name], names, walked)
     elif isinstance(value, functools.partial):
-        for part in (value.func, *value.args, *value.keywords.values()):
+        for part in (value.func, value.args, value.keywords):
             yield from _parts(part, names, walked)
+    elif type(value) in (tuple, list, dict) and id(value) not in walked:
+        # Walked once: a container may hold itself, and a second way to it reads the same.
+        walked.add(id(value))
+        yield type(value)
+        yield len(value)
+        for part in (*value.keys(), *value.values()) if isinstance(value, dict) else value:
+            yield from _parts(part, names, walked)
+    elif _is_library_code(value):
+        yield value
     else:
-        leaves, tree = jtu.tree_flatten(value)
-        if len(leaves) == 1 and leaves[0] is value:
-            raise _Changeable
-        yield sys.intern(str(tree))
-        for leaf in leaves:
-            yield from _parts(leaf, names, walked)
+        raise _Changeable
+
+
+def _is_library_code(value: Any) -> bool:
+    """A class, a jitted function or a builtin of a library; a builtin bound to an object is none."""
+    if isinstance(value, BuiltinFunctionType):
+        return isinstance(value.__self__, ModuleType | NoneType) and _library(value.__module__)
+    return isinstance(value, type | internals.JITTED) and _library(value.__module__)
 
 
 def _library(module: str | None) -> bool:
@@ -105,6 +123,9 @@ def _library(module: str | None) -> bool:
 
 
 def _names(code: CodeType) -> list[str]:
+    """All names that a function's code and the functions inside of it look up."""
+    if _IMPORT in code.co_code[::2]:
+        raise _Changeable
     names = list(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

@@ -41,7 +41,9 @@ def _finish(
             f"{NAME}: max_steps={bound} was reached and the condition still held. Raise max_steps, or give "
             'on_max_steps="stop" for the partial result or "nan" for NaN.'
         )
-        steps, *out = _guarded(is_bound, [steps, *out], message)
+        extra = [steps] if status is None else [steps, status]
+        checked = _guarded(is_bound, [*extra, *out], message)
+        steps, status, out = checked[0], checked[len(extra) - 1] if full else None, checked[len(extra) :]
     elif bound is not None and on_max_steps == "nan":
         out = [_nan_where(is_bound, x) if is_differentiable(x) else x for x in out]
     carry = jtu.tree_unflatten(tree, out)

@@ -68,7 +68,7 @@ def prepare(cond: Any, body: Any, tree: Any, leaves: list[Any], storage: Storage
 def _trace_options() -> tuple[Any, ...]:
     """The settings that decide what a trace looks like."""
     names = ("enable_x64", "numpy_dtype_promotion", "numpy_rank_promotion", "default_matmul_precision")
-    names += ("default_prng_impl", "threefry_partitionable", "default_device")
+    names += ("default_prng_impl", "threefry_partitionable", "default_device", "random_seed_offset")
     return (*(getattr(jax.config, f"jax_{name}") for name in names), jax.sharding.get_abstract_mesh())
 
 

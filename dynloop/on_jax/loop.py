@@ -6,6 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from dynloop.errors import DerivativeError
 from dynloop.on_jax import internals, lanes
 from dynloop.on_jax.flat import cut
 from dynloop.on_jax.joint import joint_arguments, spread
@@ -31,6 +32,11 @@ def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, loop: Loop) -> tuple
 
 def transpose(cotangents: Sequence[Any], *args: Any, loop: Loop) -> list[Any]:
     """`jax.linear_transpose` of a jvp: only the tangent half of a joint loop is linear."""
+    if loop.split is None:
+        raise DerivativeError(
+            "while_loop: jax.linear_transpose with respect to the carry of a loop itself is not supported; "
+            "take jax.vjp of the loop at any carry, which gives the same for a linear body"
+        )
     c, dc, k, dk = split_joint(loop, args)
     primal, step = primal_loop(loop), tangent_transpose(loop)
     cache = forward_p.bind(*c, *k, loop=primal)[primal.carries :]

@@ -3,6 +3,7 @@
 import functools
 import gc
 import weakref
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -95,10 +96,48 @@ LIST = [lambda y: y * TABLE["factor"]]
 def change(factor: float) -> None:
     HOLDER.factor = factor
     TABLE["factor"] = factor
+    Settings.factor = factor
+    setattr(with_attribute, "factor", factor)  # noqa: B010 - an attribute that the type of functions has not
+    SCALING.times[0] = factor
     ARRAY[...] = factor
 
 
+class Settings:
+    """Its attributes belong to the class."""
+
+    factor: Any = 2.0
+
+
+def with_attribute(y: Any) -> Any:
+    return y * with_attribute.factor  # type: ignore[attr-defined]
+
+
+@jax.tree_util.register_dataclass
+@dataclass
+class Scaling:
+    """A pytree with a field that is none of its leaves."""
+
+    by: jax.Array
+    times: list[float] = field(metadata={"static": True})
+
+
+SCALING = Scaling(jnp.asarray(1.0), [2.0])
+GET = TABLE.get
+
+
+def importing(y: Any) -> Any:
+    from tests.on_jax import test_closures
+
+    return y * test_closures.TABLE["factor"]
+
+
 CHANGEABLE = {
+    "attribute of a class": lambda y: y * Settings.factor,
+    "attribute of a function": with_attribute,
+    "method of a dict": lambda y: y * GET("factor"),
+    "static field": lambda y: y * SCALING.by * SCALING.times[0],
+    "import": importing,
+    "globals": lambda y: y * globals()["TABLE"]["factor"],
     "attribute": lambda y: y * HOLDER.factor,
     "item": lambda y: y * TABLE["factor"],
     "numpy array": lambda y: y * ARRAY,
@@ -114,6 +153,19 @@ def test_what_changes_in_place_is_read_at_every_call(body: Any):
         change(factor)
         found.append(loop(body))
     assert found == [16, 27, 16]
+
+
+def test_a_container_that_holds_itself_or_keys_of_any_kind_is_read():
+    holder: list[Any] = [2.0]
+    holder.append(holder)
+    table = {1: 2.0, "factor": 3.0, None: holder}
+
+    def body(y: Any) -> Any:
+        return y * holder[0] + 0 * table["factor"]
+
+    assert loop(body) == 16
+    holder[0] = 3.0
+    assert loop(body) == 27
 
 
 def test_a_gradient_after_a_call_sees_the_traced_value_in_a_dict():
