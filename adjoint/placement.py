@@ -1,9 +1,9 @@
 """Which states to store while the number of steps is still unknown: the rule, as one fixed sequence.
 
 The rule is a sparse form of A-revolve (Hinze & Sternberg 2005). State i is a candidate when it is at least
-max(1, i // (c s)) steps past the last stored one, c being `SPARSITY`. What is stored is judged by what reversing the
-steps so far would cost, each gap between two stored states being reversed by binomial checkpointing with the slots left
-to it.
+max(1, i // (c s)) steps past the last stored one, c being `SPARSITY`, and less in very long loops. What is stored is
+judged by what reversing the steps so far would cost, each gap between two stored states being reversed by binomial
+checkpointing with the slots left to it.
 
 * While a slot is free, a candidate is stored.
 * Otherwise the stored state whose loss makes that cost least makes room for it, never state 0; if not storing is no
@@ -35,6 +35,11 @@ SPARSITY = 10
 
 With twice as much the table is nearly twice as long, and the repetition hardly less: set it to 5, 10 and 20, and print
 `len(store_table(16).states)` and `adjoint.Online(16).cost(10_000)`.
+"""
+
+FAR, FAR_SPARSITY = 2**17, 3
+"""c in loops whose newest stored state lies so far out: half of a table's entries, and of the time to make it, would
+else serve loops of more than a hundred thousand steps.
 """
 
 MOST_FREED = 2
@@ -158,7 +163,7 @@ class Stored:
 
         With i = last + g and D = c s that is (last + g) // D <= g, or g (D - 1) > last - D.
         """
-        spread = SPARSITY * self.slots
+        spread = (SPARSITY if self.last < FAR else FAR_SPARSITY) * self.slots
         return self.last + max(1, (self.last - spread) // (spread - 1) + 1)
 
     def admit(self, candidate: int) -> int | None:

@@ -106,7 +106,7 @@ def stores_of_sparse_rule(slots: int, limit: int) -> list[tuple[int, int, list[i
     free: list[int] = []
     events: list[tuple[int, int, list[int]]] = []
     for i in range(limit):
-        if held and i - held[-1] < max(1, i // (10 * slots)):
+        if held and i - held[-1] < max(1, i // ((10 if held[-1] < 2**17 else 3) * slots)):
             continue
         offered, freed = [*held, i], list[int]()
         if len(held) < slots:
