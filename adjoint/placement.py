@@ -145,7 +145,7 @@ class Stored:
     Dropping state j leaves the entries below j - 1 as they are, and an appended state leaves all of them.
     """
 
-    __slots__ = ("free", "gaps", "homes", "keep", "last", "merge", "relief", "slots")
+    __slots__ = ("free", "gaps", "homes", "keep", "last", "merge", "more", "relief", "slots")
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
@@ -157,6 +157,8 @@ class Stored:
         self.relief: list[int] = [0] * (slots - 1)
         # State 0 is never dropped.
         self.merge: list[float] = [inf] + [1] * (slots - 2)
+        # more[a] is P for a gap a with one slot more, as if a state on its left were dropped.
+        self.more = [optimum(slots - a + 1) for a in range(slots + 1)]
 
     def next_candidate(self) -> int:
         """The first state i with i - last >= max(1, i // (c s)).
@@ -227,10 +229,11 @@ class Stored:
         gaps[j - 1 : j + 1] = [gaps[j - 1] + gaps[j]]
         # A gap beyond j loses one rank: what it costs then is known.
         keep[j - 1 :] = [int(merge[j]) + keep[j - 1] + keep[j], *map(add, keep[j + 1 :], relief[j + 1 :])]
-        del relief[j - 1 :], merge[j - 1 if j > 1 else 1 :]
-        for a in range(j - 1, len(gaps)):
-            more = optimum(self.slots - a + 1)
-            relief.append(more(gaps[a]) - keep[a])
-            if a:
-                merge.append(more(gaps[a - 1] + gaps[a]) - keep[a - 1] - keep[a])
+        first = max(j - 1, 1)
+        del relief[j - 1 :], merge[first:]
+        costs, more = keep[j - 1 :], self.more[j - 1 : len(gaps)]
+        relief += map(sub, map(Optimum.__call__, more, gaps[j - 1 :]), costs)
+        pairs = map(add, gaps[first - 1 :], gaps[first:])
+        apart = map(add, keep[first - 1 :], keep[first:])
+        merge += map(sub, map(Optimum.__call__, self.more[first : len(gaps)], pairs), apart)
         return self.homes.pop(j)

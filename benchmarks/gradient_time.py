@@ -5,9 +5,9 @@
 
 Both run in one process, alternating, with the same number of slots; the figures are medians of
 process CPU time, so that a busy machine changes them little, and the ratios are dynloop's time
-over equinox's. Compile time is that of one ahead-of-time compilation each, best of three, from
-tracing on; whatever the libraries remember is forgotten before each, so that it includes the time
-in which dynloop makes its tables.
+over equinox's. Compile time is that of an ahead-of-time compilation from tracing on, the median of
+seven each, alternating; whatever the libraries remember is forgotten before each, so that it
+includes the time in which dynloop makes its tables.
 """
 
 import argparse
@@ -26,6 +26,8 @@ import adjoint
 import dynloop
 from adjoint.placement import optimum
 from dynloop.on_jax import placement
+
+COMPILATIONS = 7
 
 # What outlives a compilation: the tables of a schedule, which depend on the number of slots.
 TABLES = (adjoint.store_table, adjoint.beta_table, optimum, placement._events_of_blocks)
@@ -48,31 +50,32 @@ def forget() -> None:
 
 def compiled(problem: problems.Problem, loop: problems.Loop) -> tuple[Callable[[], Any], float]:
     """The compiled gradient, and the CPU seconds that tracing and compiling took."""
-    times: list[float] = []
-    run: Any = None
-    for _ in range(3):
-        forget()
-        start = time.process_time()
-        gradient = jax.jit(jax.grad(lambda p, n: problem.loss(loop, n, p)))
-        run = gradient.lower(problem.parameters, problem.steps).compile()
-        times.append(time.process_time() - start)
-    return lambda: jax.block_until_ready(run(problem.parameters, problem.steps)), min(times)
+    forget()
+    start = time.process_time()
+    gradient = jax.jit(jax.grad(lambda p, n: problem.loss(loop, n, p)))
+    run = gradient.lower(problem.parameters, problem.steps).compile()
+    seconds = time.process_time() - start
+    return lambda: jax.block_until_ready(run(problem.parameters, problem.steps)), seconds
 
 
 def measure(problem: problems.Problem, slots: int, repeats: int) -> None:
-    runs = {
-        name: compiled(problem, make(slots)) for name, make in (("dynloop", dynloop_loop), ("equinox", equinox_loop))
-    }
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    for run, _ in runs.values():
+    loops = {"dynloop": dynloop_loop(slots), "equinox": equinox_loop(slots)}
+    runs: dict[str, Callable[[], Any]] = {}
+    compiling: dict[str, list[float]] = {name: [] for name in loops}
+    running: dict[str, list[float]] = {name: [] for name in loops}
+    for _ in range(COMPILATIONS):
+        for name, loop in loops.items():
+            runs[name], seconds = compiled(problem, loop)
+            compiling[name].append(seconds)
+    for run in runs.values():
         run()
     for _ in range(repeats):
-        for name, (run, _) in runs.items():
+        for name, run in runs.items():
             start = time.process_time()
             run()
-            times[name].append(time.process_time() - start)
-    ours, theirs = (statistics.median(times[name]) for name in ("dynloop", "equinox"))
-    ours_compile, theirs_compile = (runs[name][1] for name in ("dynloop", "equinox"))
+            running[name].append(time.process_time() - start)
+    ours, theirs = (statistics.median(running[name]) for name in loops)
+    ours_compile, theirs_compile = (statistics.median(compiling[name]) for name in loops)
     print(
         f"{problem.name:8} n={problem.steps:<6} s={slots:<4} "
         f"gradient {1e3 * ours:8.1f} ms / {1e3 * theirs:8.1f} ms = {ours / theirs:5.2f}   "
