@@ -65,7 +65,7 @@ class Descent:
         self.binomials = None if self.layout.is_complete else Binomials(self.layout.slots)
         self.place = np.arange(self.layout.slots + 1, dtype=np.int32)
         # The forward pass left a run in the leaf rows; without them the first run is yet to be made.
-        first = jnp.maximum(steps - self.layout.leaf, 0)
+        first = jnp.maximum(steps - layout.leaf, 0) if layout.leaf else steps
         stack = stack_of(self.layout, stored, self.blocks(first))
         self.rows = stack.rows
         self.start = Sweep(first, steps, jnp.full_like(steps, -1), stack.top, stack.source, stack.states, stack.levels)

@@ -150,9 +150,9 @@ def stack_of(layout: Layout, stored: Array, end: Array) -> Stack:
     states, rows = lax.sort((stored, jnp.asarray(place)), num_keys=1)
     is_stored = states < end
     newest = lax.argmin(is_stored, 0, I32) - 1
-    following = jnp.where(is_stored, lax.pad(states, np.int32(NEVER), [(-1, 1, 0)]) - states, 0)
-    remaining = jnp.where(is_stored, end - states, 0)
-    near, last = binomials.advances(jnp.stack([following, remaining]))
+    ends = jnp.stack([lax.pad(states, np.int32(NEVER), [(-1, 1, 0)]), jnp.broadcast_to(end, states.shape)])
+    following, remaining = lengths = jnp.where(is_stored[None], ends - states[None], 0)
+    near, last = binomials.advances(lengths)
     below = lax.dot(np.tri(s + 1, k=-1, dtype=np.int32), near)
     # Every state of a short gap is stored on the way, so none may be passed by.
     ahead = entry(states, newest) - states
