@@ -115,5 +115,12 @@ def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, loop: Loop) -> tuple
     return [*out, *meta, *buffers], [*spread(out_dot, mask, out), *meta_dot, *spread(buffers_dot, mask, buffers)]
 
 
-define(forward_p, meaning)
+def outputs(loop: Loop) -> list[Any]:
+    layout = loop.layout
+    meta = internals.shaped((*loop.lanes, 1 + (layout.slots + 1 if layout.slots else 0)), I32)
+    buffers = [internals.shaped((layout.rows, *a.shape), a.dtype) for a in loop.carry_avals]
+    return [*loop.carry_avals, meta, *buffers]
+
+
+define(forward_p, meaning, outputs)
 internals.set_jvp(forward_p, jvp)

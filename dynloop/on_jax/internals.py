@@ -94,6 +94,11 @@ def is_linear_input(x: Any) -> bool:
 # ---- abstract values
 
 
+def shaped(shape: Sequence[int], dtype: Any) -> Aval:
+    """The abstract value of an array."""
+    return jax.core.ShapedArray(tuple(shape), jnp.dtype(dtype) if not is_extended(dtype) else dtype)
+
+
 def tangent_aval(aval: Aval) -> Aval:
     return aval.to_tangent_aval()
 

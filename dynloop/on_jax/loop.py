@@ -46,6 +46,6 @@ def transpose(cotangents: Sequence[Any], *args: Any, loop: Loop) -> list[Any]:
     return [*[None] * len(c), *for_c, *[None] * len(k), *for_k]
 
 
-define(loop_p, meaning)
+define(loop_p, meaning, lambda loop: loop.carry_avals)
 internals.set_jvp(loop_p, jvp)
 internals.set_transpose(loop_p, transpose)

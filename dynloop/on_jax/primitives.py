@@ -29,41 +29,33 @@ reverse_p = internals.new_primitive("dynloop_reverse")
 reverse_tangent_p = internals.new_primitive("dynloop_reverse_tangent")
 
 
-def define(primitive: Any, meaning: Callable[..., Any]) -> None:
-    """Give a primitive its meaning in JAX operations: evaluation, abstract evaluation, lowering.
+def define(primitive: Any, meaning: Callable[..., Any], outputs: Callable[..., list[Any]]) -> None:
+    """Give a primitive its meaning in JAX operations, traced when it is lowered or evaluated.
 
-    The meaning is traced once for each (parameters, abstract inputs) and remembered on the loop;
-    abstract evaluation reads the trace's outputs, lowering emits it.
+    outputs: its abstract outputs for its parameters. Written down rather than traced, since tracing
+    the meaning a second time would cost more than all else that is done before compiling.
     """
 
-    def on_loop(params: dict[str, Any], key: Any, make: Callable[[], Any]) -> Any:
-        memory = params["loop"].memory
-        entry = (primitive, params.get("step"), params.get("is_joint"), key)
-        if entry not in memory:
-            memory[entry] = make()
-        return memory[entry]
-
-    def traced(avals: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        return on_loop(params, avals, lambda: jax.make_jaxpr(partial(meaning, **params))(*avals))
-
     def evaluate(*args: Any, **params: Any) -> Any:
+        memory = params["loop"].memory
+        entry = (primitive, params.get("step"), params.get("is_joint"))
+        if entry not in memory:
+            memory[entry] = jax.jit(partial(primitive.bind, **params))
         # Under `jax.disable_jit` the jitted bind would be the bind, and would come back here.
         with jax.disable_jit(False):
-            return on_loop(params, "compiled", lambda: jax.jit(partial(primitive.bind, **params)))(*args)
+            return memory[entry](*args)
 
     def abstract(*avals: Any, **params: Any) -> Any:
-        closed = traced(avals, params)
-        if primitive is not loop_p and any(map(internals.is_ordered, closed.effects)):
+        loop, step = params["loop"], params.get("step")
+        traced = [loop.cond, loop.body, *([step.run] if step else [])]
+        effects = set().union(*(function.closed.effects for function in traced))
+        if primitive is not loop_p and any(map(internals.is_ordered, effects)):
             raise DerivativeError(
                 "while_loop: body or cond has an ordered effect, and reverse mode runs steps again and out of order; "
                 "make the callback unordered, which then fires in repeated steps too, or take the derivative by jax.jvp"
             )
-        return list(closed.out_avals), closed.effects
-
-    def lowered(*args: Any, **params: Any) -> Any:
-        closed = traced(tuple(jax.typeof(x) for x in args), params)
-        return internals.as_function(closed)(*args)
+        return outputs(**params), effects
 
     primitive.def_impl(evaluate)
     primitive.def_effectful_abstract_eval(abstract)
-    internals.set_lowering(primitive, lowered)
+    internals.set_lowering(primitive, meaning)

@@ -118,6 +118,10 @@ def transpose(cotangents: Sequence[Any], *args: Any, loop: Loop, step: Step, is_
     return [*[None] * (len(args) - len(ct)), *out]
 
 
-define(reverse_p, meaning)
+def outputs(loop: Loop, step: Step, is_joint: bool) -> list[Any]:
+    return [*step.run.outputs[: step.sums], *step.cotangent_avals]
+
+
+define(reverse_p, meaning, outputs)
 internals.set_jvp(reverse_p, jvp)
 internals.set_transpose(reverse_p, transpose)

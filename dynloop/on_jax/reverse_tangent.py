@@ -57,6 +57,10 @@ def transpose(cotangents: Sequence[Any], *args: Any, loop: Loop, step: Step) -> 
     ]
 
 
-define(reverse_tangent_p, meaning)
+def outputs(loop: Loop, step: Step) -> list[Any]:
+    return [*step.run.outputs[step.sums // 2 : step.sums], *step.cotangent_avals[step.cotangents // 2 :]]
+
+
+define(reverse_tangent_p, meaning, outputs)
 internals.set_jvp(reverse_tangent_p, jvp)
 internals.set_transpose(reverse_tangent_p, transpose)

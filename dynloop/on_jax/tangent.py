@@ -15,7 +15,7 @@ from dynloop.on_jax import internals
 from dynloop.on_jax.flat import cut, merge, pick
 from dynloop.on_jax.joint import perturbed
 from dynloop.on_jax.primitives import define, loop_p, reverse_p, tangent_p
-from dynloop.on_jax.step import Loop, counted_loop, primal_loop, tangent_transpose
+from dynloop.on_jax.step import Loop, counted_loop, primal_loop, split_joint, tangent_transpose
 
 
 class Arguments(NamedTuple):
@@ -70,6 +70,6 @@ def transpose(cotangents: Sequence[Any], *args: Any, loop: Loop) -> list[Any]:
     return [*[None] * (len(args) - len(linear)), *wanted]
 
 
-define(tangent_p, meaning)
+define(tangent_p, meaning, lambda loop: split_joint(loop, loop.body.inputs)[3])
 internals.set_jvp(tangent_p, jvp)
 internals.set_transpose(tangent_p, transpose)

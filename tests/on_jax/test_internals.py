@@ -182,6 +182,15 @@ def test_symbolic_zeros_come_to_jvp_rules():
     assert seen == [False, True]
 
 
+@pytest.mark.parametrize(
+    "x", [jnp.ones((2, 3), jnp.bfloat16), jax.random.split(jax.random.key(0), 2)], ids=["floats", "keys"]
+)
+def test_an_aval_is_that_of_an_array(x: jax.Array):
+    aval = internals.shaped(x.shape, x.dtype)
+    assert (aval.shape, aval.dtype) == (x.shape, x.dtype)
+    assert jax.make_jaxpr(lambda x: x)(aval).out_avals == [jax.typeof(x)]
+
+
 def test_zeros_of_an_aval():
     out = internals.zeros_of(jax.typeof(jnp.ones((2, 3), jnp.bfloat16)))
     assert (out.shape, str(out.dtype), float(out.sum())) == ((2, 3), "bfloat16", 0)
