@@ -10,7 +10,7 @@ from dynloop.errors import (
     DerivativeError,
     DynloopError,
 )
-from dynloop.loops import while_loop
+from dynloop.loops import fori_loop, scan, while_loop
 from dynloop.result import Result, StoppedBecause
 
 __version__ = "0.1.0"
@@ -18,6 +18,8 @@ __version__ = "0.1.0"
 __all__ = [
     # loops
     "while_loop",
+    "fori_loop",
+    "scan",
     # memory
     "Memory",
     # what a loop tells about itself

@@ -8,36 +8,39 @@ import importlib
 import sys
 from typing import Any, Protocol, cast
 
-from dynloop.checkpoints import Storage
 from dynloop.errors import ArgumentError, ArgumentTypeError, BackendError, described
+from dynloop.options import Options
 
 _MODULES = {"jax": "dynloop.on_jax"}
 
 
 class Backend(Protocol):
-    """What a backend offers to `dynloop.loops`."""
+    """What a backend offers to `dynloop.loops`: the options have been checked, the other arguments have not."""
 
-    def while_loop(
-        self, cond: Any, body: Any, init: Any, *, storage: Storage, on_max_steps: str, full_output: bool
-    ) -> Any:
-        """Run the loop; the keyword arguments have been checked, cond, body and init have not."""
-        ...
+    def while_loop(self, cond: Any, body: Any, init: Any, options: Options) -> Any: ...
+
+    def fori_loop(self, lower: Any, upper: Any, body: Any, init: Any, options: Options) -> Any: ...
+
+    def scan(
+        self, step: Any, init: Any, xs: Any, length: int | None, until: Any, reverse: bool, options: Options
+    ) -> Any: ...
 
 
-def choose(name: str, backend: str | None, init: Any) -> Backend:
-    """The backend named, or the one whose arrays stand in `init`."""
+def choose(name: str, backend: str | None, **arguments: Any) -> Backend:
+    """The backend named, or the one whose arrays stand in these arguments, of which the first ones decide."""
     if backend is not None:
         if not isinstance(backend, str):
             raise ArgumentTypeError(f'{name}: backend must be a name or None; got {described(backend)}. Give "jax".')
         if backend not in _MODULES:
             raise ArgumentError(f'{name}: backend={backend!r} is unknown; the only backend is "jax"')
         return _load(backend)
-    if _has_jax_array(init):
+    if any(map(_has_jax_array, arguments.values())):
         return _load("jax")
+    first = next(iter(arguments))
     raise BackendError(
-        f"{name}: no array in init tells which library runs the loop\n"
+        f"{name}: no array in {' or '.join(arguments)} tells which library runs the loop\n"
         '  name it:           backend="jax"\n'
-        "  or give an array:  jax.numpy.asarray(...) for a leaf of init"
+        f"  or give an array:  jax.numpy.asarray(...) for a leaf of {first}"
     )
 
 

@@ -21,8 +21,10 @@ class Leaf:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
-def check_structure(name: str, before: object, after: object, paths: tuple[Sequence[str], Sequence[str]]) -> None:
-    """The body must return the tree it was given."""
+def check_structure(
+    name: str, label: str, before: object, after: object, paths: tuple[Sequence[str], Sequence[str]]
+) -> None:
+    """The body, which the user calls `label`, must return the tree it was given."""
     if before == after:
         return
 
@@ -31,31 +33,31 @@ def check_structure(name: str, before: object, after: object, paths: tuple[Seque
 
     missing = [p for p in paths[0] if p not in paths[1]]
     extra = [p for p in paths[1] if p not in paths[0]]
-    details = [f"missing from what body returned: {named(missing)}"] if missing else []
+    details = [f"missing from what {label} returned: {named(missing)}"] if missing else []
     details += [f"not in init: {named(extra)}"] if extra else []
     lines = "".join(f"\n  {line}" for line in details)
-    advice = "Return every part of the carry from body, changed or not, in the same containers."
+    advice = f"Return every part of the carry from {label}, changed or not, in the same containers."
     if paths[0] and not paths[1]:
         advice += " It returned nothing: is a `return` missing?"
     raise CarryError(
-        f"{name}: body must return a carry of the same structure as init.{lines}\n"
-        f"  init:          {before}\n  body returned: {after}\n{advice}"
+        f"{name}: {label} must return a carry of the same structure as init.{lines}\n"
+        f"  init: {before}\n  {label} returned: {after}\n{advice}"
     )
 
 
-def check_leaves(name: str, before: Sequence[Leaf], after: Sequence[Leaf]) -> None:
+def check_leaves(name: str, label: str, before: Sequence[Leaf], after: Sequence[Leaf]) -> None:
     """Each leaf must keep its shape and dtype."""
     lines = []
     for old, new in zip(before, after, strict=True):
         if old.shape != new.shape:
             lines.append(
                 f"carry{old.path} is {old} before a step and {new} after it: its shape must not change; "
-                "pad it to its largest shape, or give init the shape that body returns"
+                f"pad it to its largest shape, or give init the shape that {label} returns"
             )
         elif old.dtype != new.dtype:
             lines.append(
                 f"carry{old.path} is {old} before a step and {new} after it: its dtype must not change; "
-                f"give init as {new.dtype}, or end body with .astype({old.dtype})"
+                f"give init as {new.dtype}, or end {label} with .astype({old.dtype})"
             )
     if lines:
         raise CarryError(f"{name}: the carry changes from step to step.\n  " + "\n  ".join(lines))

@@ -103,11 +103,15 @@ class Layout:
 
 @dataclass(frozen=True)
 class Storage:
-    """A checked `checkpoints=` of a call to the function `name`, and the bound on its steps, if there is one."""
+    """A checked `checkpoints=` of a call to the function `name`.
+
+    bound: the bound on its steps, if there is one.   is_counted: the steps are counted, for the bound or a `Result`.
+    """
 
     name: str
     checkpoints: Checkpoints
     bound: int | None
+    is_counted: bool = False
 
     @property
     def is_forward_only(self) -> bool:
@@ -140,6 +144,8 @@ class Storage:
                         "loop that is never differentiated in reverse mode"
                     )
                 return _divide(memory.bytes // carry_bytes)
+            case adjoint.Binomial() as binomial:
+                return binomial.slots, 0
             case adjoint.Online() as online:
                 return online.slots, online.leaf
             case adjoint.Periodic() as periodic:
@@ -165,8 +171,10 @@ def _divide(rows: int) -> tuple[int, int]:
     return SLOTS_BESIDE_LEAF, rows - SLOTS_BESIDE_LEAF
 
 
-def storage(name: str, checkpoints: Checkpoints, bound: int | None) -> Storage:
-    """Check the `checkpoints=` of a call to the function `name`."""
+def storage(
+    name: str, checkpoints: Checkpoints, bound: int | None, *, is_known: bool = False, is_counted: bool = False
+) -> Storage:
+    """Check the `checkpoints=` of a call to the function `name`; is_known: so is the number of steps, at its start."""
     if not isinstance(checkpoints, str | bool | Memory | Schedule | None):
         try:
             checkpoints = operator.index(checkpoints)
@@ -178,7 +186,7 @@ def storage(name: str, checkpoints: Checkpoints, bound: int | None) -> Storage:
         raise ArgumentError(f"{name}: checkpoints={checkpoints!r} is unknown; {_CHOICES}")
     if isinstance(checkpoints, int) and checkpoints < 0:
         raise ArgumentError(f"{name}: checkpoints={checkpoints} is negative; {_CHOICES}")
-    if isinstance(checkpoints, adjoint.Binomial):
+    if isinstance(checkpoints, adjoint.Binomial) and not is_known:
         raise ArgumentError(
             f"{name}: {checkpoints} needs the number of steps before the loop starts, which only the loop knows; "
             f"give checkpoints={checkpoints.slots} or adjoint.Online({checkpoints.slots})"
@@ -194,7 +202,7 @@ def storage(name: str, checkpoints: Checkpoints, bound: int | None) -> Storage:
             raise ArgumentError(
                 f"{name}: {checkpoints} holds at most {leaf} steps; give max_steps={leaf} too, or slots"
             )
-    return Storage(name, checkpoints, bound)
+    return Storage(name, checkpoints, bound, is_counted)
 
 
 _CHOICES = (

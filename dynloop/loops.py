@@ -1,14 +1,11 @@
 """The public functions: check the arguments, choose the backend, hand over."""
 
-import operator
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 from dynloop import backend as backends
-from dynloop.checkpoints import Checkpoints, storage
-from dynloop.errors import ArgumentError, ArgumentTypeError, described
-
-OnMaxSteps = Literal["raise", "stop", "nan"]
+from dynloop.checkpoints import Checkpoints
+from dynloop.options import OnMaxSteps, check_function, checked
 
 
 def while_loop(
@@ -68,7 +65,6 @@ def while_loop(
         BackendError: no array and no `backend`.
         DerivativeError: reverse mode with `checkpoints=0`, or twice through a backward rule that is not
             linear in its cotangent.
-        BatchingError: `jax.vmap` over two axes along both of which `cond` differs.
         RuntimeError: while the program runs, if the bound is reached and `on_max_steps="raise"`
             (equinox's, or under `jax.jit` JAX's own).
 
@@ -79,29 +75,114 @@ def while_loop(
     (12.0, 8.0)
     """
     name = "while_loop"
-    for label, function in (("cond", cond), ("body", body)):
-        if not callable(function):
-            raise ArgumentTypeError(f"{name}: {label} must be a function of the carry; got {described(function)}")
-    bound = _check_max_steps(name, max_steps)
-    if on_max_steps not in ("raise", "stop", "nan"):
-        raise ArgumentError(f'{name}: on_max_steps={on_max_steps!r} is unknown; give "raise", "stop" or "nan"')
-    store = storage(name, checkpoints, bound)
-    chosen = backends.choose(name, backend, init)
-    return chosen.while_loop(cond, body, init, storage=store, on_max_steps=on_max_steps, full_output=full_output)
+    check_function(name, "cond", cond, "the carry")
+    check_function(name, "body", body, "the carry")
+    options = checked(name, checkpoints, max_steps, on_max_steps, full_output)
+    return backends.choose(name, backend, init=init).while_loop(cond, body, init, options)
 
 
-def _check_max_steps(name: str, max_steps: Any) -> int | None:
-    if max_steps is None:
-        return None
-    try:
-        if isinstance(max_steps, bool):
-            raise TypeError
-        bound = operator.index(max_steps)
-    except TypeError as error:  # a traced number raises one of its library, derived from TypeError
-        raise ArgumentTypeError(
-            f"{name}: max_steps must be a Python int or None, since it sizes buffers; got {max_steps!r}. "
-            "A bound that is known only while running belongs into cond, with a counter in the carry."
-        ) from error
-    if not 0 <= bound < 2**31:
-        raise ArgumentError(f"{name}: max_steps must be between 0 and 2**31 - 1; got {bound}")
-    return bound
+def fori_loop(
+    lower: Any,
+    upper: Any,
+    body: Callable[[Any, Any], Any],
+    init: Any,
+    *,
+    max_steps: int | None = None,
+    checkpoints: Checkpoints = "auto",
+    on_max_steps: OnMaxSteps = "raise",
+    full_output: bool = False,
+    backend: str | None = None,
+) -> Any:
+    """Run `carry = body(i, carry)` for i from `lower` up to, not including, `upper`.
+
+    The number of steps is known when the loop starts, even if it is traced; so a gradient takes the
+    least possible number of evaluations in the given slots (Griewank and Walther 2000).
+
+    Args:
+        lower, upper: integer scalars, concrete or traced; they get no gradient. No step if
+            `upper <= lower`, and 2**31 - 1 steps at most.
+        body: takes the index, of the dtype of `lower` and `upper`, and the carry; returns the next carry.
+        init, max_steps, full_output: as in `while_loop`; with `max_steps`, more steps than
+            that are cut off as `on_max_steps` says.
+        checkpoints: as in `while_loop`; also `adjoint.Binomial`, since the number of steps is known, and
+            `"all"` where `lower` and `upper` are Python ints.
+        on_max_steps: `"raise"`, `"stop"` or `"nan"`, as in `while_loop`.
+        backend: `"jax"`; None looks for an array in `init`, then in the bounds.
+
+    Returns:
+        The final carry, or a `Result`.
+
+    Cost:
+        For n steps a gradient in s slots runs P(n + 1, s) + n steps, which is the least.
+
+    Raises:
+        As `while_loop`.
+
+    >>> import jax, dynloop
+    >>> def power(x, n):
+    ...     return dynloop.fori_loop(0, n, lambda i, y: y * x, jax.numpy.float32(1))
+    >>> float(power(2.0, 5)), float(jax.grad(power)(2.0, 5))
+    (32.0, 80.0)
+    """
+    name = "fori_loop"
+    check_function(name, "body", body, "the index and the carry")
+    options = checked(name, checkpoints, max_steps, on_max_steps, full_output)
+    chosen = backends.choose(name, backend, init=init, bounds=(lower, upper))
+    return chosen.fori_loop(lower, upper, body, init, options)
+
+
+def scan(
+    step: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    xs: Any = None,
+    *,
+    length: int | None = None,
+    until: Callable[[Any], Any] | None = None,
+    reverse: bool = False,
+    max_steps: int | None = None,
+    checkpoints: Checkpoints = "auto",
+    on_max_steps: OnMaxSteps = "raise",
+    full_output: bool = False,
+    backend: str | None = None,
+) -> Any:
+    """Run `carry, y = step(carry, x)` for each row x of `xs`, stacking the ys; stop early where `until` says so.
+
+    Args:
+        step: takes the carry and a row of `xs`; returns the next carry and what is to be stacked, each
+            any pytree (None: nothing).
+        init: the first carry, as in `while_loop`.
+        xs: a pytree of arrays that share their first axis, one row a step; or None, and then `length`.
+        length: the number of rows, a Python int; optional where `xs` has rows.
+        until: takes the carry, returns a boolean scalar; tested before every step, the first one
+            included. It gets no gradient. Without it every row is used.
+        reverse: take the rows, and stack the ys, from the last to the first.
+        max_steps, on_max_steps, full_output: as in `while_loop`.
+        checkpoints: as in `while_loop`; `"all"` needs no `max_steps` here, and without `until` there is
+            `adjoint.Binomial` too.
+        backend: `"jax"`; None looks for an array in `init`, then in `xs`.
+
+    Returns:
+        (carry, ys), or a `Result` with both. The y of the step that made `until` true is kept;
+        rows of ys past it are zeros, and rows of `xs` past it get zero gradient.
+
+    Cost:
+        The ys are written once, to their own array, and are in no checkpoint. Without `until` a gradient
+        takes the least number of evaluations, as in `fori_loop`; with it, as in `while_loop`.
+
+    Raises:
+        ArgumentError: rows and `length` disagree, or there is neither.
+        Otherwise as `while_loop`.
+
+    >>> import jax.numpy as jnp, dynloop
+    >>> running_sum = lambda total, x: (total + x, total + x)
+    >>> carry, ys = dynloop.scan(running_sum, 0.0, jnp.arange(1.0, 9.0), until=lambda total: total >= 10)
+    >>> float(carry), ys.tolist()
+    (10.0, [1.0, 3.0, 6.0, 10.0, 0.0, 0.0, 0.0, 0.0])
+    """
+    name = "scan"
+    check_function(name, "step", step, "the carry and a row of xs")
+    if until is not None:
+        check_function(name, "until", until, "the carry")
+    options = checked(name, checkpoints, max_steps, on_max_steps, full_output)
+    chosen = backends.choose(name, backend, init=init, xs=xs)
+    return chosen.scan(step, init, xs, length, until, reverse, options)

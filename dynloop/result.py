@@ -29,6 +29,7 @@ class Result:
         carry: the final carry, of the same structure as `init`.
         steps: int32 scalar, the number of steps taken.
         status: int32 scalar, the value of a `StoppedBecause`.
+        ys: what a `scan` stacked, [length, ...]; None for other loops.
 
     Under `jax.vmap` each has one more axis: every lane counts for itself.
 
@@ -43,6 +44,7 @@ class Result:
     carry: Any
     steps: Any
     status: Any
+    ys: Any = None
 
     @property
     def stopped_because(self) -> StoppedBecause:
@@ -53,7 +55,8 @@ class Result:
         try:
             steps, reason = int(self.steps), self.stopped_because
         except TypeError:  # traced, or one number for each lane
-            return f"Result(carry={self.carry}, steps={self.steps}, status={self.status})"
+            ys = "" if self.ys is None else f", ys={self.ys}"
+            return f"Result(carry={self.carry}, steps={self.steps}, status={self.status}{ys})"
         return f"stopped after {steps} step{'' if steps == 1 else 's'} because {_SENTENCES[reason]}"
 
 

@@ -6,19 +6,19 @@ Buffers are batched on their second axis, behind the rows.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from dynloop.errors import BatchingError
 from dynloop.on_jax import internals
-from dynloop.on_jax.flat import Mask, cut
+from dynloop.on_jax.derived import settled, swept_loop
+from dynloop.on_jax.flat import Mask, cut, merge, pick
 from dynloop.on_jax.primitives import forward_p, loop_p, reverse_p, reverse_tangent_p, tangent_p
 from dynloop.on_jax.probe import Hits, probe_p
-from dynloop.on_jax.step import Loop, Step, joint_masks, primal_loop
+from dynloop.on_jax.structure import Loop, Masks, Step
 from dynloop.on_jax.tangent import arguments
 from dynloop.on_jax.traced import Traced, remembered
 
@@ -61,87 +61,111 @@ def _taller(aval: Any, size: int, at: int) -> Any:
 
 
 @remembered
-def batched_outputs(function: Traced, axis: Axis, mask: Mask) -> Mask:
-    """Outputs that differ between lanes when the masked inputs do."""
+def _batched_outputs(function: Traced, axis: Axis, places: tuple[int | None, ...]) -> Mask:
     hits = Hits()
 
     def probed(*args: Any) -> list[Any]:
         return [probe_p.bind(x, hits=hits, position=i) for i, x in enumerate(function(*args))]
 
     everything = [0] * len(function.outputs)
-    jax.make_jaxpr(axis.vmap(probed, axes(mask), everything))(*axis.avals(function.inputs, axes(mask)))
+    jax.make_jaxpr(axis.vmap(probed, places, everything))(*axis.avals(function.inputs, places))
     return tuple(i in hits.positions for i in range(len(function.outputs)))
 
 
-# ---- batched loops and steps
+def batched_outputs(function: Traced, axis: Axis, places: Places) -> Mask:
+    """Outputs that differ between lanes when inputs are batched so."""
+    return _batched_outputs(function, axis, tuple(places))
+
+
+# ---- where things have their batch axis
 
 
 def constant_places(loop: Loop) -> list[int]:
-    """Where a batch axis of each constant stands: behind the axes of lanes, if it has them."""
-    return [len(loop.lanes) if varies else 0 for varies in loop.lane_constants or (False,) * loop.constants]
+    """Of the arguments: behind their rows and their axes of lanes."""
+    return [int(s) + n for s, n in zip(loop.is_stacked, loop.axes_of_constants, strict=True)]
+
+
+def row_places(loop: Loop) -> list[int]:
+    """Of what the body sees, to which every row comes with all the axes of lanes."""
+    axes = zip(loop.is_stacked, loop.axes_of_constants, strict=True)
+    return [len(loop.lanes) if s else n for s, n in axes]
+
+
+def lane_axes(axes: Sequence[int], mask: Mask) -> tuple[int, ...]:
+    """How many axes of lanes each value has after one more came, which the masked ones and those with axes have."""
+    return tuple(n + 1 if n or m else 0 for n, m in zip(axes, mask, strict=True))
 
 
 # ---- batched loops and steps
 
 
 @remembered
-def batch_loop(loop: Loop, axis: Axis, constants: Mask, carry: Mask) -> tuple[Loop, Mask]:
-    """The batched loop, and the mask of its batched carries."""
+def batch_loop(loop: Loop, axis: Axis, constants: Mask, carry: Mask) -> tuple[Loop, Masks, bool]:
+    """The batched loop, what of it is batched, and whether its lanes stop by themselves along this axis."""
+    at, rows = len(loop.lanes), row_places(loop)
+    is_plain = [not s for s in loop.is_stacked]
     while True:
-        grown = either(carry, batched_outputs(loop.body, axis, constants + carry))
+        out = batched_outputs(loop.body, axis, axes(constants, rows) + axes(carry, at))
+        grown = either(carry, out[: loop.carries])
         if grown == carry:
             break
         carry = grown
-    differs = batched_outputs(loop.cond, axis, constants + carry)[0]
-    if differs and loop.lanes:
-        refuse_second_axis()
+    cond_places = axes(pick(constants, is_plain), pick(rows, is_plain))
+    differs = batched_outputs(loop.cond, axis, cond_places + axes(carry, at))[0]
+    ys = out[loop.carries :]
+    seen = constants
     if differs:
-        carry = (True,) * loop.carries
-    places, carry_places = axes(constants, constant_places(loop)), axes(carry, len(loop.lanes))
+        carry, ys = (True,) * loop.carries, (True,) * loop.ys
+        constants = either(constants, tuple(n > 0 for n in loop.axes_of_constants))
+        # The rows that a lane sees last are its own.
+        seen = either(constants, loop.is_stacked)
+    places = axes(seen, rows) + axes(carry, at)
+    cond_places = axes(pick(seen, is_plain), pick(rows, is_plain)) + axes(carry, at)
     copies = [n * (axis.size if m else 1) for n, m in zip(loop.copies or (1,) * loop.carries, carry, strict=True)]
-    avals = axis.avals(loop.body.inputs, places + carry_places)
-    has_masks = loop.split is not None and (loop.origin or loop.masks)
-    big = Loop(
-        Traced(axis.vmap(loop.cond, places + carry_places, axes([differs])), avals),
-        Traced(axis.vmap(loop.body, places + carry_places, carry_places), avals),
-        loop.constants,
-        loop.storage,
-        split=loop.split,
-        masks=joint_masks(loop) if has_masks else None,
-        lanes=(axis.size,) if differs else loop.lanes,
-        lane_constants=constants if differs else loop.lane_constants,
+    out_places = axes(carry, at) + axes(ys, at)
+    big = replace(
+        loop,
+        cond=Traced(axis.vmap(loop.cond, cond_places, axes([differs], at)), axis.avals(loop.cond.inputs, cond_places)),
+        body=Traced(axis.vmap(loop.body, places, out_places), axis.avals(loop.body.inputs, places)),
+        origin=None,
+        lanes=(*loop.lanes, axis.size) if differs else loop.lanes,
+        lane_axes=lane_axes(loop.axes_of_constants, constants) if differs else loop.lane_axes,
         copies=tuple(copies),
+        memory={},
     )
-    return big, carry
+    return big, Masks(constants, carry, ys), differs
 
 
 @remembered
 def batch_step(
-    step: Step, loop: Loop, axis: Axis, constants: Mask, carry: Mask, cotangents: Mask, differs: bool
-) -> tuple[Step, Places, Places]:
-    """The batched step of a loop that is batched so, and where its sums and cotangents are batched."""
-    at = len(loop.lanes)
+    step: Step, loop: Loop, axis: Axis, masks: Masks, differs: bool, cotangents: Mask
+) -> tuple[Step, Places, Places, Places]:
+    """The batched step of a loop that is batched so; where its sums, its cotangents and those of ys are batched."""
+    at, n_ct = len(loop.lanes), step.cotangents
+    rows = row_places(loop)
     if differs:
-        cotangents = (True,) * step.cotangents
+        cotangents = (True,) * len(cotangents)
+    seen = either(masks.constants, loop.is_stacked) if differs else masks.constants
+    state = axes(seen, rows) + axes(masks.carry, at)
     while True:
-        out = batched_outputs(step.run, axis, constants + carry + cotangents)
-        grown = either(cotangents, out[step.sums :])
+        out = batched_outputs(step.run, axis, state + axes(cotangents, at))
+        grown = (*either(cotangents[:n_ct], out[step.sums :]), *cotangents[n_ct:])
         if grown == cotangents:
             break
         cotangents = grown
+    described = list(zip(step.is_stacked, step.axes_of_sums, strict=True))
     sums = out[: step.sums]
-    sum_places = axes(sums, [at if varies else 0 for varies in step.lane_sums or (False,) * step.sums])
-    places = [*axes(constants, constant_places(loop)), *axes(carry, at), *axes(cotangents, at)]
-    avals = axis.avals(step.run.inputs, places)
-    run = Traced(axis.vmap(step.run, places, [*sum_places, *axes(cotangents, at)]), avals)
-    return Step(run, step.cotangents, sums if differs else step.lane_sums), sum_places, axes(cotangents, at)
-
-
-def refuse_second_axis() -> NoReturn:
-    raise BatchingError(
-        "while_loop: jax.vmap over two axes, when the condition differs along both, is not supported. "
-        "Flatten the axes into one, or use jax.lax.map for one of them."
+    if differs:
+        sums = either(sums, tuple(n > 0 for n in step.axes_of_sums))
+    seen_sums = either(sums, step.is_stacked) if differs else sums
+    sum_rows = axes(seen_sums, [at if stacked else n for stacked, n in described])
+    places = state + axes(cotangents, at)
+    run = Traced(
+        axis.vmap(step.run, places, sum_rows + axes(cotangents[:n_ct], at)), axis.avals(step.run.inputs, places)
     )
+    big = replace(step, run=run, lane_axes=lane_axes(step.axes_of_sums, sums) if differs else step.lane_axes)
+    sum_places = axes(sums, [int(stacked) + n for stacked, n in described])
+    return big, sum_places, axes(cotangents[:n_ct], at), axes(cotangents[n_ct:], 1 + at)
 
 
 # ---- arguments
@@ -171,25 +195,33 @@ class Batching:
 
     def __init__(self, axis_data: Any, loop: Loop, constants: Mask, carry: Mask):
         self.axis = Axis(axis_data.size, axis_data.name, axis_data.spmd_name)
-        self.loop, self.constants, self.at = loop, constants, len(loop.lanes)
-        self.big, self.carry = batch_loop(loop, self.axis, constants, carry)
-        self.differs = self.big.lanes != loop.lanes
+        self.loop, self.at = loop, len(loop.lanes)
+        self.big, self.masks, self.differs = batch_loop(loop, self.axis, constants, carry)
 
     def state_places(self) -> Places:
-        return [*axes(self.constants, constant_places(self.loop)), *axes(self.carry, self.at)]
+        return [*axes(self.masks.constants, constant_places(self.loop)), *axes(self.masks.carry, self.at)]
 
-    def cache_places(self, carry: Mask) -> Places:
-        """The steps of lanes that stop by themselves come first; buffers are batched behind their rows and lanes."""
-        return [0 if self.differs else None, *axes(carry, 1 + self.at)]
+    def output_places(self) -> Places:
+        return [*axes(self.masks.carry, self.at), *axes(self.masks.ys, 1 + self.at)]
 
-    def cache(self, primal: Loop, state: list[Any], cache: list[Any], dims: list[Any], carry: Mask) -> list[Any]:
+    def cache_places(self, primal: Loop) -> Places:
+        """Steps are batched behind other lanes where they stop by themselves, buffers behind their rows and lanes."""
+        kept = pick(self.masks.carry[: primal.carries], primal.is_kept)
+        return [self.at if self.differs else None, *axes(kept, 1 + self.at)]
+
+    def cache(self, primal: Loop, state: list[Any], cache: list[Any], dims: list[Any]) -> list[Any]:
         """The cache of the batched primal loop. One that a batched `lax.cond` mixed is useless: run forward again."""
         if self.differs != (dims[0] is not None):
-            return forward_p.bind(*state, loop=primal)[primal.carries :]
-        return bring_all(cache, dims, self.cache_places(carry), self.axis.size)
+            return forward_p.bind(*state, loop=primal)[primal.carries + primal.ys :]
+        return bring_all(cache, dims, self.cache_places(primal), self.axis.size)
 
-    def step(self, step: Step, cotangents: Mask) -> tuple[Step, Places, Places]:
-        return batch_step(step, self.loop, self.axis, self.constants, self.carry, cotangents, self.differs)
+    def step(self, step: Step, cotangents: Mask) -> tuple[Step, Places, Places, Places]:
+        return batch_step(step, self.loop, self.axis, self.masks, self.differs, cotangents)
+
+
+def kept_mask(loop: Loop, carry: Mask, buffers: Sequence[Any]) -> Mask:
+    """Carries that are batched themselves or in the buffers."""
+    return either(carry, tuple(merge(loop.is_kept, mask_of(buffers), [False] * loop.carries)))
 
 
 def batch_run(primitive: Any) -> None:
@@ -199,45 +231,47 @@ def batch_run(primitive: Any) -> None:
         mask = mask_of(dims)
         batching = Batching(axis_data, loop, mask[: loop.constants], mask[loop.constants :])
         out = primitive.bind(*bring_all(args, dims, batching.state_places(), axis_data.size), loop=batching.big)
-        cache = batching.cache_places(batching.carry) if primitive is forward_p else []
-        return out, [*axes(batching.carry, batching.at), *cache]
+        cache = batching.cache_places(batching.big) if primitive is forward_p else []
+        return out, [*batching.output_places(), *cache]
 
     internals.set_batching(primitive, rule)
 
 
 def batch_tangent(axis_data: Any, args: Any, dims: Any, *, loop: Loop) -> Any:
+    loop = settled(loop)
     a, d = arguments(loop, args), arguments(loop, dims)
-    nc, nk = len(a.constants), len(a.carry)
-    given = either(mask_of(d.carry), mask_of(d.cache[1:]))
+    nc, nk, n_dot = len(a.constants), len(a.carry), len(a.constants_dot)
+    given = kept_mask(swept_loop(loop), mask_of(d.carry), d.cache[1:])
     batching = Batching(axis_data, loop, mask_of([*d.constants, *d.constants_dot]), given + mask_of(d.carry_dot))
-    c, c_dot, k, k_dot = cut(batching.state_places(), nc, len(a.constants_dot), nk, len(a.carry_dot))
-    state = bring_all([*a.constants, *a.carry], [*d.constants, *d.carry], c + k, axis_data.size)
+    c, c_dot, k, k_dot = cut(batching.state_places(), nc, n_dot, nk, len(a.carry_dot))
+    state = bring_all([*a.constants, *a.carry], [*d.constants, *d.carry], [*c, *k], axis_data.size)
     tangents = bring_all(
-        [*a.constants_dot, *a.carry_dot], [*d.constants_dot, *d.carry_dot], c_dot + k_dot, axis_data.size
+        [*a.constants_dot, *a.carry_dot], [*d.constants_dot, *d.carry_dot], [*c_dot, *k_dot], axis_data.size
     )
-    cache = batching.cache(primal_loop(batching.big), state, a.cache, d.cache, batching.carry[:nk])
-    return tangent_p.bind(*state, *cache, *tangents, loop=batching.big), k_dot
+    cache = batching.cache(swept_loop(batching.big), state, a.cache, d.cache)
+    _, k_dot, _, y_dot = loop.split_outputs(batching.output_places())
+    return tangent_p.bind(*state, *cache, *tangents, loop=batching.big), [*k_dot, *y_dot]
 
 
 def batch_reverse(axis_data: Any, args: Any, dims: Any, *, loop: Loop, step: Step, is_joint: bool) -> Any:
-    n, nk = loop.constants + loop.carries, loop.carries
-    state, cache, ct = cut(args, n, 1 + nk, step.cotangents)
-    state_dims, cache_dims, ct_dims = cut(dims, n, 1 + nk, step.cotangents)
-    carry = either(mask_of(state_dims[loop.constants :]), mask_of(cache_dims[1:]))
+    n = loop.constants + loop.carries
+    (rest, ct, y), (rest_dims, ct_dims, y_dims) = step.cut(args), step.cut(dims)
+    state, cache, state_dims, cache_dims = rest[:n], rest[n:], rest_dims[:n], rest_dims[n:]
+    carry = kept_mask(loop, mask_of(state_dims[loop.constants :]), cache_dims[1:])
     batching = Batching(axis_data, loop, mask_of(state_dims[: loop.constants]), carry)
-    big_step, sum_places, ct_places = batching.step(step, mask_of(ct_dims))
+    big_step, sum_places, ct_places, y_places = batching.step(step, mask_of([*ct_dims, *y_dims]))
     state = bring_all(state, state_dims, batching.state_places(), axis_data.size)
-    cache = batching.cache(batching.big, state, cache, cache_dims, batching.carry)
-    ct = bring_all(ct, ct_dims, ct_places, axis_data.size)
-    out = reverse_p.bind(*state, *cache, *ct, loop=batching.big, step=big_step, is_joint=is_joint)
+    cache = batching.cache(batching.big, state, cache, cache_dims)
+    seeds = bring_all([*ct, *y], [*ct_dims, *y_dims], [*ct_places, *y_places], axis_data.size)
+    out = reverse_p.bind(*state, *cache, *seeds, loop=batching.big, step=big_step, is_joint=is_joint)
     return out, [*sum_places, *ct_places]
 
 
 def batch_reverse_tangent(axis_data: Any, args: Any, dims: Any, *, loop: Loop, step: Step) -> Any:
     n, mask = loop.constants + loop.carries, mask_of(dims)
     batching = Batching(axis_data, loop, mask[: loop.constants], mask[loop.constants : n])
-    big_step, sum_places, ct_places = batching.step(step, mask[n:])
-    args = bring_all(args, dims, [*batching.state_places(), *ct_places], axis_data.size)
+    big_step, sum_places, ct_places, y_places = batching.step(step, mask[n:])
+    args = bring_all(args, dims, [*batching.state_places(), *ct_places, *y_places], axis_data.size)
     out = reverse_tangent_p.bind(*args, loop=batching.big, step=big_step)
     return out, [*sum_places[step.sums // 2 :], *ct_places[step.cotangents // 2 :]]
 

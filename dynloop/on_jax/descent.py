@@ -14,8 +14,8 @@ import numpy as np
 from jax import Array, lax
 
 from dynloop.checkpoints import Layout
-from dynloop.on_jax.forward import get, put
-from dynloop.on_jax.placement import I32, Binomials, entry, stack_of
+from dynloop.on_jax.placement import I32, Binomials, entry, known_stack, stack_of
+from dynloop.on_jax.rows import get, put
 
 Advance = Callable[[Array, list[Array]], list[Array]]
 
@@ -56,17 +56,17 @@ class Descent:
 
     advance: one step of the loop, from step i and state i to state i + 1.
     steps: int32[], the number of steps.   stored: int32[slots + 1], see `stack_of`.
+    is_known: the number of steps was known when the states were stored.
     """
 
-    def __init__(
-        self, layout: Layout, advance: Callable[[Array, list[Array]], list[Array]], steps: Array, stored: Array
-    ):
+    def __init__(self, layout: Layout, advance: Advance, steps: Array, stored: Array, is_known: bool):
         self.layout, self.advance = layout, advance
         self.binomials = None if self.layout.is_complete else Binomials(self.layout.slots)
         self.place = np.arange(self.layout.slots + 1, dtype=np.int32)
         # The forward pass left a run in the leaf rows; without them the first run is yet to be made.
         first = jnp.maximum(steps - layout.leaf, 0) if layout.leaf else steps
-        stack = stack_of(self.layout, stored, self.blocks(first))
+        choose = known_stack if is_known and not layout.is_complete else stack_of
+        stack = choose(self.layout, stored, self.blocks(first))
         self.rows = stack.rows
         self.start = Sweep(first, steps, jnp.full_like(steps, -1), stack.top, stack.source, stack.states, stack.levels)
 

@@ -1,5 +1,6 @@
-"""`dynloop.while_loop` on JAX: the way in. What happens at the bound is decided once, after the loop."""
+"""The public loops on JAX: the way in. What happens at the bound is decided once, after the loop."""
 
+import operator
 from typing import Any
 
 import jax
@@ -7,52 +8,136 @@ import jax.numpy as jnp
 from jax import lax
 from jax import tree_util as jtu
 
-from dynloop.checkpoints import Storage
+from dynloop.checkpoints import storage
+from dynloop.errors import ArgumentError, ArgumentTypeError, described
 from dynloop.on_jax import internals
-from dynloop.on_jax.functions import NAME, Functions, as_array, as_dtype, is_differentiable, prepare
+from dynloop.on_jax.flat import merge, pick
+from dynloop.on_jax.functions import Form, Functions, Sizes, prepare
 from dynloop.on_jax.guard import guarded
+from dynloop.on_jax.leaves import KINDS, as_array, as_dtype, is_differentiable
 from dynloop.on_jax.primitives import loop_p
+from dynloop.options import Options
 from dynloop.result import Result, StoppedBecause
 
-
-def while_loop(cond: Any, body: Any, init: Any, *, storage: Storage, on_max_steps: str, full_output: bool) -> Any:
-    """See `dynloop.while_loop`, which has checked the arguments."""
-    paths, tree = jtu.tree_flatten_with_path(init)
-    leaves = [as_array(path, x) for path, x in paths]
-    is_counted = storage.bound is not None or full_output
-    prepared = prepare(cond, body, tree, leaves, storage, is_counted)
-    leaves = [as_dtype(x, a) for x, a in zip(leaves, prepared.carry_avals, strict=True)]
-    counter = [jnp.zeros((), jnp.int32)] if is_counted else []
-    out = loop_p.bind(*prepared.constants(), *leaves, *counter, loop=prepared.loop)
-    if not is_counted:
-        return jtu.tree_unflatten(tree, out)
-    *out, steps = out
-    return _finish(prepared, out, steps, tree, storage.bound, on_max_steps, full_output)
+MOST = 2**31 - 1
+_NO_ROWS = Sizes()
 
 
-def _finish(
-    functions: Functions, out: list[Any], steps: Any, tree: Any, bound: int | None, on_max_steps: str, full: bool
+def while_loop(cond: Any, body: Any, init: Any, options: Options) -> Any:
+    """See `dynloop.while_loop`, which has checked the options."""
+    return _run(Form(options.name, ("cond", "body")), cond, body, init, options)
+
+
+def fori_loop(lower: Any, upper: Any, body: Any, init: Any, options: Options) -> Any:
+    """See `dynloop.fori_loop`."""
+    first, last = (_as_index(options.name, label, x) for label, x in (("lower", lower), ("upper", upper)))
+    dtype = jnp.result_type(first, last)
+    steps = None
+    if all(isinstance(x, int) for x in (lower, upper)):
+        steps = max(upper - lower, 0)
+        if steps > MOST:
+            raise ArgumentError(f"{options.name}: upper - lower is {steps}; at most 2**31 - 1 steps can be counted")
+    first, last = lax.convert_element_type(first, dtype), lax.convert_element_type(last, dtype)
+    # Compared before they are subtracted, which may overflow.
+    count = jnp.where(last > first, last - first, 0)
+    if dtype == jnp.int64:
+        count = jnp.minimum(count, MOST)
+    form = Form(options.name, ("", "body"), has_index=True, has_count=True)
+    return _run(form, None, body, init, options, steps, count.astype(jnp.int32), [first])
+
+
+def scan(step: Any, init: Any, xs: Any, length: int | None, until: Any, reverse: bool, options: Options) -> Any:
+    """See `dynloop.scan`."""
+    paths, tree = jtu.tree_flatten_with_path(xs)
+    stacked = [as_array(options.name, "xs", path, x, "xs") for path, x in paths]
+    length = _length(options.name, [(jtu.keystr(p), x.shape) for (p, _), x in zip(paths, stacked, strict=True)], length)
+    form = Form(options.name, ("until", "step"), stops=True, has_count=True, xs=tree, has_ys=True)
+    sizes = Sizes(length, reverse)
+    return _run(form, until, step, init, options, length, jnp.asarray(length, jnp.int32), stacked, sizes)
+
+
+def _run(
+    form: Form,
+    cond: Any,
+    body: Any,
+    init: Any,
+    options: Options,
+    steps: int | None = None,
+    count: Any = None,
+    extra: Any = (),
+    sizes: Sizes = _NO_ROWS,
 ) -> Any:
-    is_bound = jnp.asarray(False) if bound is None else (steps >= bound) & functions.holds(out)
+    """steps: how many at most, where that is known while tracing.   count: the number of them, or the most.
+
+    extra: the first index, or stacked arrays.
+    """
+    paths, tree = jtu.tree_flatten_with_path(init)
+    leaves = [as_array(form.name, "carry", path, x, "init") for path, x in paths]
+    bounds = [n for n in (options.max_steps, steps) if n is not None]
+    store = storage(
+        form.name,
+        options.checkpoints,
+        min(bounds, default=None),
+        is_known=form.has_count and cond is None,
+        is_counted=options.max_steps is not None or options.full_output,
+    )
+    # A row of something that has none is never read, and yet has a shape.
+    one = [internals.zeros_of(jax.typeof(x).update(shape=x.shape[1:])) for x in extra] if form.has_ys else list(extra)
+    prepared = prepare(form, cond, body, tree, leaves, one, store, sizes)
+    leaves = [as_dtype(x, a) for x, a in zip(leaves, prepared.carry_avals, strict=True)]
+    loop, is_carry = prepared.loop, [not i for i in prepared.is_invariant]
+    counts = []
+    if form.has_count:
+        counts = [count if options.max_steps is None else jnp.minimum(count, options.max_steps)]
+    counter = [jnp.zeros((), jnp.int32)] * (loop.carries - sum(is_carry))
+    constants = [*prepared.constants(), *pick(leaves, prepared.is_invariant), *counts, *extra]
+    if form.has_ys and sizes.length == 0:
+        out = [*pick(leaves, is_carry), *counter, *[internals.zeros_of(a) for a in loop.outputs[loop.carries :]]]
+    else:
+        out = loop_p.bind(*constants, *pick(leaves, is_carry), *counter, loop=loop)
+    final, ys = out[: loop.carries], out[loop.carries :]
+    steps_taken = final.pop() if counter else None
+    final = merge(is_carry, final, leaves)
+    is_short = None if count is None or options.max_steps is None else count > options.max_steps
+    final, ys, result = _checked(prepared, final, ys, steps_taken, is_short, options)
+    carry, ys = jtu.tree_unflatten(tree, final), jtu.tree_unflatten(prepared.y_tree, ys)
+    if result is not None:
+        return Result(carry, *result, ys=ys)
+    return (carry, ys) if form.has_ys else carry
+
+
+def _checked(
+    functions: Functions, out: list[Any], ys: list[Any], steps: Any, is_short: Any, options: Options
+) -> tuple[list[Any], list[Any], Any]:
+    """What the bound makes of the results; and (steps, status) if a `Result` is asked for.
+
+    is_short: the number of steps asked for is greater than the bound.
+    """
+    bound = options.max_steps
+    is_bound = jnp.asarray(False)
+    if bound is not None:
+        is_bound = (steps >= bound) & functions.holds(out)
+        if is_short is not None:
+            is_bound &= is_short
     # The status is that of the carry as the loop left it.
-    status = _status(functions, out, is_bound) if full else None
-    if bound is not None and on_max_steps == "raise":
+    status = _status(functions, out, is_bound) if options.full_output else None
+    if bound is not None and options.on_max_steps == "raise":
         message = (
-            f"{NAME}: max_steps={bound} was reached and the condition still held. Raise max_steps, or give "
+            f"{options.name}: max_steps={bound} was reached and the condition still held. Raise max_steps, or give "
             'on_max_steps="stop" for the partial result or "nan" for NaN.'
         )
-        extra = [steps] if status is None else [steps, status]
-        checked = _guarded(is_bound, [*extra, *out], message)
-        steps, status, out = checked[0], checked[len(extra) - 1] if full else None, checked[len(extra) :]
-    elif bound is not None and on_max_steps == "nan":
-        out = [_nan_where(is_bound, x) if is_differentiable(x) else x for x in out]
-    carry = jtu.tree_unflatten(tree, out)
-    return Result(carry, steps, status) if full else carry
+        values = [steps] if status is None else [steps, status]
+        checked = _guarded(is_bound, [*values, *out, *ys], message)
+        steps, status = checked[0], checked[len(values) - 1] if options.full_output else None
+        out, ys = checked[len(values) :][: len(out)], checked[len(values) + len(out) :]
+    elif bound is not None and options.on_max_steps == "nan":
+        out, ys = ([_nan_where(is_bound, x) if is_differentiable(x) else x for x in xs] for xs in (out, ys))
+    return out, ys, (steps, status) if options.full_output else None
 
 
 def _status(functions: Functions, out: list[Any], is_bound: Any) -> Any:
     is_nan = jnp.asarray(False)
-    for i in sorted(internals.read_inputs(functions.cond)):
+    for i in sorted(internals.read_inputs(functions.cond)) if functions.cond else ():
         if is_differentiable(out[i]):
             is_nan |= jnp.any(jnp.isnan(lax.stop_gradient(out[i])))
     status = jnp.where(is_bound, StoppedBecause.BOUND.value, StoppedBecause.CONDITION.value)
@@ -75,10 +160,47 @@ def _nan_where(is_bound: Any, x: Any) -> Any:
     return x * jnp.where(is_bound, jnp.nan, 1).astype(x.dtype)
 
 
+def _as_index(name: str, label: str, x: Any) -> Any:
+    array = jnp.asarray(x) if isinstance(x, KINDS) else None
+    if array is None or array.shape != () or not jnp.issubdtype(array.dtype, jnp.integer):
+        given = described(x) if array is None or not isinstance(x, jax.Array) else f"{array.dtype}{list(array.shape)}"
+        raise ArgumentTypeError(f"{name}: {label} must be an integer scalar; got {given}")
+    return array
+
+
+def _length(name: str, shapes: list[tuple[str, tuple[int, ...]]], length: Any) -> int:
+    """The number of rows, which all of xs, and `length`, must agree on."""
+    for path, shape in shapes:
+        if not shape:
+            raise ArgumentError(f"{name}: xs{path} is a scalar; every leaf of xs needs a first axis, one row a step")
+    if length is not None:
+        try:
+            length = operator.index(length)
+        except TypeError as error:
+            raise ArgumentTypeError(
+                f"{name}: length must be a Python int, since it sizes what is stacked; got {length!r}"
+            ) from error
+        if not 0 <= length <= MOST:
+            raise ArgumentError(f"{name}: length must be between 0 and 2**31 - 1; got {length}")
+    if length is None and not shapes:
+        raise ArgumentError(f"{name}: nothing tells the number of steps at most; give xs, or length=")
+    found = [*[f"xs{path} has {shape[0]} rows" for path, shape in shapes]]
+    lengths = {shape[0] for _, shape in shapes} | ({length} if length is not None else set())
+    if len(lengths) > 1:
+        found += [f"length={length}"] if length is not None else []
+        raise ArgumentError(f"{name}: xs and length must agree on the number of steps: {', '.join(found)}")
+    return lengths.pop()
+
+
 jtu.register_pytree_with_keys(
     Result,
     lambda r: (
-        ((jtu.GetAttrKey("carry"), r.carry), (jtu.GetAttrKey("steps"), r.steps), (jtu.GetAttrKey("status"), r.status)),
+        (
+            (jtu.GetAttrKey("carry"), r.carry),
+            (jtu.GetAttrKey("steps"), r.steps),
+            (jtu.GetAttrKey("status"), r.status),
+            (jtu.GetAttrKey("ys"), r.ys),
+        ),
         None,
     ),
     lambda _, children: Result(*children),

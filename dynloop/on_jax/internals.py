@@ -99,6 +99,11 @@ def shaped(shape: Sequence[int], dtype: Any) -> Aval:
     return jax.core.ShapedArray(tuple(shape), jnp.dtype(dtype) if not is_extended(dtype) else dtype)
 
 
+def stacked_aval(aval: Aval, rows: int) -> Aval:
+    """The abstract value with one more axis, of this size, in front."""
+    return shaped((rows, *aval.shape), aval.dtype)
+
+
 def tangent_aval(aval: Aval) -> Aval:
     return aval.to_tangent_aval()
 
@@ -135,10 +140,17 @@ def evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any
     return jax.core.eval_jaxpr(jaxpr, consts, *args)
 
 
-def read_inputs(closed: Any) -> set[int]:
-    """Positions of the inputs of a closed jaxpr that its outputs depend on, through nested jaxprs."""
-    used = pe.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars))[1]
+def read_inputs(closed: Any, outputs: Sequence[bool] | None = None) -> set[int]:
+    """Positions of the inputs of a closed jaxpr that its outputs (all of them, or the masked ones) depend on."""
+    outputs = [True] * len(closed.jaxpr.outvars) if outputs is None else list(outputs)
+    used = pe.dce_jaxpr(closed.jaxpr, outputs)[1]
     return {i for i, is_used in enumerate(used) if is_used}
+
+
+def returned_unchanged(closed: Any, first: int, count: int) -> tuple[bool, ...]:
+    """Which of the first `count` outputs of a closed jaxpr are its inputs from `first` on, of the same place."""
+    inputs, outputs = closed.jaxpr.invars[first:], closed.jaxpr.outvars[:count]
+    return tuple(a is b for a, b in zip(outputs, inputs, strict=True))
 
 
 def calls_custom_rule(eqn: Any) -> bool:

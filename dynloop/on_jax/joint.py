@@ -9,29 +9,27 @@ same way, but stages the whole joint equation for later.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
-
 from dynloop.on_jax import internals
+from dynloop.on_jax.derived import joint_loop, joint_masks, primal_loop, primal_step, swept_loop
 from dynloop.on_jax.flat import Mask, cut, merge, pick
 from dynloop.on_jax.primitives import forward_p, loop_p, reverse_p, reverse_tangent_p, tangent_p
-from dynloop.on_jax.step import Loop, joint_loop, perturbed_carry, primal_loop, primal_step, split_joint
+from dynloop.on_jax.structure import Loop, Masks
 
 
 def perturbed(tangents: Sequence[Any]) -> Mask:
     return tuple(map(internals.has_value, tangents))
 
 
-def joint_arguments(loop: Loop, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Loop, Mask, list[Any]]:
-    """The joint loop for these tangents, the mask of perturbed carries, and its arguments."""
+def joint_arguments(loop: Loop, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Loop, Masks, list[Any]]:
+    """The joint loop for these tangents, the masks of what has one, and its arguments."""
     c, k = cut(primals, loop.constants, loop.carries)
     dc, dk = cut(tangents, loop.constants, loop.carries)
-    constants = perturbed(dc)
-    carry = perturbed_carry(loop, constants, perturbed(dk))
+    masks = joint_masks(loop, perturbed(dc), perturbed(dk))
 
     def dense(xs: list[Any], mask: Mask) -> list[Any]:
         return [internals.instantiate(t) for t in pick(xs, mask)]
 
-    return joint_loop(loop, constants, carry), carry, [*c, *dense(dc, constants), *k, *dense(dk, carry)]
+    return joint_loop(loop, masks), masks, [*c, *dense(dc, masks.constants), *k, *dense(dk, masks.carry)]
 
 
 def spread(tangents: Sequence[Any], mask: Mask, primals: Sequence[Any]) -> list[Any]:
@@ -52,23 +50,24 @@ def halves(primitive: Any, params: dict[str, Any]) -> Halves | None:
     loop: Loop = params["loop"]
     if loop.split is None or (primitive is reverse_p and not params["is_joint"]):
         return None
-    nc, nk = loop.split
+    nc, nk, ny = loop.split
     constants = [True] * nc + [False] * (loop.constants - nc)
     carry = [True] * nk + [False] * (loop.carries - nk)
-    primal = primal_loop(loop)
+    out = (*carry, *[True] * ny, *[False] * (loop.ys - ny))
     if primitive is loop_p:
-        return Halves((*constants, *carry), tuple(carry), {"loop": primal})
+        return Halves((*constants, *carry), out, {"loop": primal_loop(loop)})
+    kept = pick(carry, loop.is_kept)
     if primitive is forward_p:
-        return Halves((*constants, *carry), (*carry, True, *carry), {"loop": primal})
+        return Halves((*constants, *carry), (*out, True, *kept), {"loop": primal_loop(loop)})
     step = params["step"]
 
     def half(n: int) -> list[bool]:
         return [True] * (n // 2) + [False] * (n // 2)
 
     return Halves(
-        (*constants, *carry, True, *carry, *half(step.cotangents)),
+        (*constants, *carry, True, *kept, *half(step.cotangents), *half(step.y_cotangents)),
         (*half(step.sums), *half(step.cotangents)),
-        {"loop": primal, "step": primal_step(step, loop), "is_joint": False},
+        {"loop": primal_loop(loop), "step": primal_step(step, loop), "is_joint": False},
     )
 
 
@@ -84,21 +83,21 @@ def enter_partial_eval(primitive: Any) -> None:
         with internals.under(trace):
             if primitive is reverse_p:
                 out = reverse_p.bind(*primal_args, **parts.params)
-                n_ct, n = params["step"].cotangents, loop.constants + loop.carries
+                n_ct, n = params["step"].cotangents + params["step"].y_cotangents, loop.constants + loop.carries
                 linear = reverse_tangent_p.bind(
                     *tracers[:n], *tracers[len(tracers) - n_ct :], loop=loop, step=params["step"]
                 )
                 return merge([not o for o in parts.outputs], linear, merge(parts.outputs, out, parts.outputs))
-            primal = parts.params["loop"]
+            primal = swept_loop(loop)
             out = forward_p.bind(*primal_args, loop=primal)
-            c, dc, k, dk = split_joint(loop, tracers)
-            linear = tangent_p.bind(*c, *k, *out[primal.carries :], *dc, *dk, loop=loop)
+            n = primal.carries + primal.ys
+            c, dc, k, dk = loop.split_inputs(tracers)
+            linear = tangent_p.bind(*c, *k, *out[n:], *dc, *dk, loop=loop)
             if primitive is loop_p:
-                out = out[: primal.carries]
+                out = out[:n]
             else:
                 # Whoever reads the cache is split as well, and computes the joint cache again: zeros stand in.
-                rows = loop.layout.rows
-                hints = [jnp.zeros((rows, *a.shape), a.dtype) for a in loop.carry_avals[primal.carries :]]
+                hints = [internals.zeros_of(a) for a in loop.buffer_avals[sum(primal.is_kept) :]]
                 linear = [*linear, *[internals.as_tracer(trace, x) for x in hints]]
             return merge([not o for o in parts.outputs], linear, merge(parts.outputs, out, parts.outputs))
 

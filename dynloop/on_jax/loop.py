@@ -1,4 +1,4 @@
-"""`loop`: the loop itself, without a memory. It lowers to `lax.while_loop`, line for line."""
+"""`loop`: the loop itself, without a memory. Where nothing is stacked it lowers to `lax.while_loop`, line for line."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,44 +8,68 @@ from jax import lax
 
 from dynloop.errors import DerivativeError
 from dynloop.on_jax import internals, lanes
+from dynloop.on_jax.derived import swept_loop, tangent_transpose
 from dynloop.on_jax.flat import cut
 from dynloop.on_jax.joint import joint_arguments, spread
 from dynloop.on_jax.primitives import define, forward_p, loop_p, reverse_p
-from dynloop.on_jax.step import Loop, primal_loop, split_joint, tangent_transpose
+from dynloop.on_jax.rows import put
+from dynloop.on_jax.structure import Loop
+from dynloop.on_jax.traced import zeros
 
 
 def meaning(*args: Any, loop: Loop) -> list[Any]:
+    constants, carry = cut(args, loop.constants, loop.carries)
+    first = jnp.asarray(0, jnp.int32)
+    ys = zeros(loop.outputs[loop.carries :])
     if loop.lanes:
         batch, run, carry = lanes.begin(loop, args)
-        run = lax.while_loop(lambda run: jnp.any(run.is_live), batch.step, run)
-        return batch.finish(run, carry)
-    constants, carry = cut(args, loop.constants, loop.carries)
-    return lax.while_loop(lambda k: loop.cond(*constants, *k)[0], lambda k: loop.body(*constants, *k), carry)
+
+        def lanes_step(w: Any) -> Any:
+            i, run, ys = w
+            run, y = batch.step(i, run)
+            return i + 1, run, put(ys, y, loop.row(i))
+
+        _, run, ys = lax.while_loop(lambda w: batch.is_on(w[1]), lanes_step, (first, run, ys))
+        return [*batch.finish(run, carry), *ys]
+    if not loop.ys and not any(loop.is_stacked):
+        return lax.while_loop(lambda k: loop.holds(constants, k), lambda k: loop.body(*constants, *k), carry)
+
+    def step(w: Any) -> Any:
+        i, carry, ys = w
+        carry, y = cut(loop.body(*loop.at(constants, i), *carry), loop.carries, loop.ys)
+        return i + 1, carry, put(ys, y, loop.row(i))
+
+    _, carry, ys = lax.while_loop(lambda w: loop.holds(constants, w[1]), step, (first, carry, ys))
+    return [*carry, *ys]
 
 
 def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, loop: Loop) -> tuple[list[Any], list[Any]]:
     """One pass over the state and its tangent."""
-    joint, mask, args = joint_arguments(loop, primals, tangents)
-    out, out_tangents = cut(loop_p.bind(*args, loop=joint), loop.carries, sum(mask))
-    return out, spread(out_tangents, mask, out)
+    joint, masks, args = joint_arguments(loop, primals, tangents)
+    k, dk, y, dy = joint.split_outputs(loop_p.bind(*args, loop=joint))
+    return [*k, *y], spread([*dk, *dy], masks.outputs, [*k, *y])
 
 
 def transpose(cotangents: Sequence[Any], *args: Any, loop: Loop) -> list[Any]:
     """`jax.linear_transpose` of a jvp: only the tangent half of a joint loop is linear."""
     if loop.split is None:
         raise DerivativeError(
-            "while_loop: jax.linear_transpose with respect to the carry of a loop itself is not supported; "
+            "jax.linear_transpose with respect to the carry of a loop itself is not supported; "
             "take jax.vjp of the loop at any carry, which gives the same for a linear body"
         )
-    c, dc, k, dk = split_joint(loop, args)
-    primal, step = primal_loop(loop), tangent_transpose(loop)
-    cache = forward_p.bind(*c, *k, loop=primal)[primal.carries :]
-    seeds = [internals.instantiate(ct) for ct in cotangents[primal.carries :]]
+    c, dc, k, dk = loop.split_inputs(args)
+    primal, step = swept_loop(loop), tangent_transpose(loop)
+    cache = forward_p.bind(*c, *k, loop=primal)[primal.carries + primal.ys :]
+    _, ct, _, y_ct = loop.split_outputs(cotangents)
+    seeds = [internals.instantiate(t) for t in [*ct, *y_ct]]
     out = reverse_p.bind(*c, *k, *cache, *seeds, loop=primal, step=step, is_joint=False)
     for_c, for_k = cut(out, len(dc), len(dk))
+    linear = [internals.is_linear_input(x) for x in [*dc, *dk]]
+    wanted = [o if x else None for o, x in zip([*for_c, *for_k], linear, strict=True)]
+    for_c, for_k = cut(wanted, len(dc), len(dk))
     return [*[None] * len(c), *for_c, *[None] * len(k), *for_k]
 
 
-define(loop_p, meaning, lambda loop: loop.carry_avals)
+define(loop_p, meaning, lambda loop: loop.outputs)
 internals.set_jvp(loop_p, jvp)
 internals.set_transpose(loop_p, transpose)

@@ -60,6 +60,48 @@ def _events_of_blocks(layout: Layout, limit: int) -> StoreEvents:
     return StoreEvents(steps.astype(np.int32), slots.astype(np.int32), freed.astype(np.int32))
 
 
+class Store(NamedTuple):
+    """One store of the forward pass: its slot, the slots it frees beside (None: none), the step of the next one."""
+
+    slot: Array
+    freed: Array | None
+    next_step: Array
+
+
+class TabledStores:
+    """The stores of a loop whose number of steps is unknown."""
+
+    def __init__(self, layout: Layout, bound: int | None):
+        self.steps, self.slots, self.freed = map(jnp.asarray, store_events(layout, bound))
+
+    def at(self, number: Array, block: Array) -> Store:
+        """The store of this number, which is that of the first state of `block`."""
+        freed = lax.dynamic_slice_in_dim(self.freed, number, 1)
+        return Store(entry(self.slots, number), freed, entry(self.steps, number + 1))
+
+
+class KnownStores:
+    """The stores of a loop of `steps` steps: Griewank & Walther 2000's, of the first sweep for one step more.
+
+    The forward pass runs to the end, not only to the last step; so what comes after it is the same as for a
+    loop with one step more whose last one is already reversed.
+    """
+
+    def __init__(self, layout: Layout, steps: Array):
+        self.layout, self.binomials = layout, Binomials(layout.slots)
+        # The leaf rows keep what the last steps started from.
+        first = jnp.maximum(steps - np.int32(layout.leaf), 0)
+        self.end = lax.div(first + np.int32(layout.block - 1), np.int32(layout.block))
+        self.level = self.binomials.levels(jnp.broadcast_to(self.end + 1, (layout.slots + 1,)))[0]
+
+    def at(self, number: Array, block: Array) -> Store:
+        slots, length = self.layout.slots - number, self.end + 1 - block
+        # The right gap of a split keeps its number of sweeps.
+        following = block + self.binomials.first_offset(length, slots, self.level)
+        is_last = (slots <= 1) | (following >= self.end)
+        return Store(number, None, jnp.where(is_last, NEVER, following * np.int32(self.layout.block)))
+
+
 class Binomials:
     """beta(m, t) = C(m + t, m) for the gaps of one layout, and what follows from it.
 
@@ -129,6 +171,15 @@ class Stack(NamedTuple):
     levels: Array
     top: Array
     source: Array
+
+
+def known_stack(layout: Layout, stored: Array, end: Array) -> Stack:
+    """All of the stored states, which `KnownStores` placed for a loop of `end` blocks."""
+    place = np.arange(layout.slots + 1, dtype=np.int32)
+    top = jnp.sum(stored < end, dtype=I32) - 1
+    ends = jnp.minimum(lax.pad(stored, np.int32(NEVER), [(-1, 1, 0)]), end)
+    levels = Binomials(layout.slots).levels(jnp.where(stored < end, ends - stored, 0))
+    return Stack(jnp.asarray(place), stored, levels, top, top)
 
 
 def stack_of(layout: Layout, stored: Array, end: Array) -> Stack:

@@ -51,8 +51,8 @@ def define(primitive: Any, meaning: Callable[..., Any], outputs: Callable[..., l
         effects = set().union(*(function.closed.effects for function in traced))
         if primitive is not loop_p and any(map(internals.is_ordered, effects)):
             raise DerivativeError(
-                "while_loop: body or cond has an ordered effect, and reverse mode runs steps again and out of order; "
-                "make the callback unordered, which then fires in repeated steps too, or take the derivative by jax.jvp"
+                "a loop whose body or cond has an ordered effect has no reverse mode, which runs steps again and out "
+                "of order; make the callback unordered, which then fires in repeated steps too, or use jax.jvp"
             )
         return outputs(**params), effects
 

@@ -20,37 +20,51 @@ from jax import Array, lax
 
 from dynloop.errors import DerivativeError
 from dynloop.on_jax import internals, lanes
+from dynloop.on_jax.derived import dual_loop, joint_step
 from dynloop.on_jax.descent import Descent
-from dynloop.on_jax.flat import cut, pick
-from dynloop.on_jax.forward import get
+from dynloop.on_jax.flat import cut, merge, pick
 from dynloop.on_jax.joint import joint_arguments, perturbed
 from dynloop.on_jax.primitives import define, reverse_p, tangent_p
-from dynloop.on_jax.step import Loop, Step, dual_loop, joint_step
+from dynloop.on_jax.rows import get, put
+from dynloop.on_jax.structure import Loop, Step
 from dynloop.on_jax.traced import zeros
 
 
 def meaning(*args: Any, loop: Loop, step: Step, is_joint: bool) -> list[Any]:
-    constants, _, (meta,), buffers, cotangents = cut(
-        args, loop.constants, loop.carries, 1, loop.carries, step.cotangents
-    )
-    sums = zeros(step.run.outputs[: step.sums])
-    ended = lanes.Ended(meta[..., 0]) if loop.lanes else None
+    (constants, _, (meta,), buffers), (cotangents, y_cotangents) = arguments(loop, step, args)
+    sums = zeros(sum_avals(loop, step))
+    is_stacked = step.is_stacked
+    ended = lanes.Ended(loop, constants, meta[..., 0]) if loop.lanes else None
     if ended:
         # The stores are the same for all lanes.
         meta = jnp.max(meta, axis=tuple(range(len(loop.lanes))))
-        constants = lanes.Batch(loop, constants, ended.steps > 0).constants
+    steps = meta[0]
+
+    def at(i: Array) -> list[Array]:
+        return loop.at(constants, i) if ended is None else ended.at(i)
 
     def advance(i: Array, state: list[Array]) -> list[Array]:
-        out = loop.body(*constants, *state)
+        out = pick(loop.body(*at(i), *loop.whole(state))[: loop.carries], loop.is_kept)
         return out if ended is None else ended.advanced(i, out, state)
 
     def turn(i: Array, state: list[Array], cotangents: list[Array]) -> tuple[list[Array], list[Array]]:
         """The increments of the sums, and the cotangents before step i."""
-        seen = cotangents if ended is None else ended.seen(i, cotangents)
-        increments, out = cut(step.run(*constants, *state, *seen), step.sums, step.cotangents)
-        return increments, out if ended is None else ended.passed(i, out, cotangents)
+        given = [*cotangents, *get(y_cotangents, loop.row(i))]
+        if ended:
+            given = ended.seen(i, given)
+        increments, out = cut(step.run(*at(i), *loop.whole(state), *given), step.sums, step.cotangents)
+        if ended is None:
+            return increments, out
+        surplus = [len(loop.lanes) - n if s else 0 for s, n in zip(is_stacked, step.axes_of_sums, strict=True)]
+        increments = [jnp.sum(x, axis=tuple(range(n))) if n else x for x, n in zip(increments, surplus, strict=True)]
+        return increments, ended.passed(i, out, cotangents)
 
-    steps = meta[0]
+    def added(i: Array, sums: list[Array], increments: list[Array]) -> list[Array]:
+        """What is stacked has a row for each step; everything else is summed over the steps."""
+        rows = put(pick(sums, is_stacked), pick(increments, is_stacked), loop.row(i))
+        is_plain = [not s for s in is_stacked]
+        plain = [a + b for a, b in zip(pick(sums, is_plain), pick(increments, is_plain), strict=True)]
+        return merge(is_stacked, rows, merge(is_plain, plain, sums))
 
     def reverse_run(
         first: Array, end: Array, row_of: Callable[[Array], Array], buffers: list[Array], flowing: Any
@@ -60,7 +74,7 @@ def meaning(*args: Any, loop: Loop, step: Step, is_joint: bool) -> list[Any]:
         def one(w: Any) -> Any:
             end, (cotangents, sums) = w
             increments, cotangents = turn(end - 1, get(buffers, row_of(end - 1)), cotangents)
-            return end - 1, (cotangents, [a + b for a, b in zip(sums, increments, strict=True)])
+            return end - 1, (cotangents, added(end - 1, sums, increments))
 
         return lax.while_loop(lambda w: w[0] > first, one, (end, flowing))
 
@@ -69,7 +83,7 @@ def meaning(*args: Any, loop: Loop, step: Step, is_joint: bool) -> list[Any]:
         _, (cotangents, sums) = reverse_run(first, steps, lambda i: i, buffers, (cotangents, sums))
         return [*sums, *cotangents]
 
-    descent = Descent(loop.layout, advance, steps, meta[1:])
+    descent = Descent(loop.layout, advance, steps, meta[1:], is_known=loop.count is not None)
 
     def one_round(w: Any) -> Any:
         sweep, buffers, flowing = w
@@ -84,42 +98,62 @@ def meaning(*args: Any, loop: Loop, step: Step, is_joint: bool) -> list[Any]:
     return [*sums, *cotangents]
 
 
+def arguments(loop: Loop, step: Step, flat: Sequence[Any]) -> tuple[list[list[Any]], list[list[Any]]]:
+    """(constants, carry, [meta], buffers), (cotangents of the carry, of the ys)."""
+    rest, ct, y = step.cut(flat)
+    return cut(rest, loop.constants, loop.carries, 1, sum(loop.is_kept)), [ct, y]
+
+
+def sum_avals(loop: Loop, step: Step) -> list[Any]:
+    """Abstract values of the sums. What is stacked may be summed over the first axes of lanes."""
+    avals = []
+    for a, stacked, axes in zip(step.run.outputs[: step.sums], step.is_stacked, step.axes_of_sums, strict=True):
+        if stacked and loop.lanes:
+            a = a.update(shape=a.shape[len(loop.lanes) - axes :])
+        avals.append(loop.stack(a) if stacked else a)
+    return avals
+
+
 def jvp(
     primals: Sequence[Any], tangents: Sequence[Any], *, loop: Loop, step: Step, is_joint: bool
 ) -> tuple[list[Any], list[Any]]:
     """In cotangents alone the sweep is linear; in the state it is the sweep of the joint loop."""
-    n_state, n_ct, n_sum = loop.constants + loop.carries, step.cotangents, step.sums
-    state, cache, ct = cut(primals, n_state, 1 + loop.carries, n_ct)
-    state_dot, cache_dot, ct_dot = cut(tangents, n_state, 1 + loop.carries, n_ct)
-    seeds = [internals.instantiate(t) for t in ct_dot]
+    n_state = loop.constants + loop.carries
+    cache, cache_dot = step.cut(primals)[0][n_state:], step.cut(tangents)[0][n_state:]
+    state, (_, ct, y) = primals[:n_state], step.cut(primals)
+    state_dot, (_, ct_dot, y_dot) = tangents[:n_state], step.cut(tangents)
+    ct_dot, y_dot = ([internals.instantiate(t) for t in ts] for ts in (ct_dot, y_dot))
     if not any(perturbed(state_dot)):
         params = {"loop": loop, "step": step, "is_joint": is_joint}
-        return reverse_p.bind(*primals, **params), reverse_p.bind(*state, *cache, *seeds, **params)
-    joint, mask, args = joint_arguments(loop, state, state_dot)
-    assert joint.origin is not None
-    big_step = joint_step(step, loop, joint.origin.constants, mask)
-    buffers_dot = [internals.instantiate(t) for t in pick(cache_dot[1:], mask)]
-    out = reverse_p.bind(*args, *cache, *buffers_dot, *ct, *seeds, loop=joint, step=big_step, is_joint=True)
-    sums, sums_dot, ct, ct_dot = cut(out, n_sum, n_sum, n_ct, n_ct)
+        return reverse_p.bind(*primals, **params), reverse_p.bind(*state, *cache, *ct_dot, *y_dot, **params)
+    joint, masks, args = joint_arguments(loop, state, state_dot)
+    big_step = joint_step(step, loop, masks)
+    has_tangent = pick(masks.carry, loop.is_kept)
+    buffers_dot = [internals.instantiate(t) for t in pick(cache_dot[1:], has_tangent)]
+    seeds = [*ct, *ct_dot, *y, *y_dot]
+    out = reverse_p.bind(*args, *cache, *buffers_dot, *seeds, loop=joint, step=big_step, is_joint=True)
+    sums, sums_dot, ct, ct_dot = cut(out, step.sums, step.sums, step.cotangents, step.cotangents)
     return [*sums, *ct], [*sums_dot, *ct_dot]
 
 
 def transpose(cotangents: Sequence[Any], *args: Any, loop: Loop, step: Step, is_joint: bool) -> list[Any]:
     """The transpose of the sweep in its cotangents runs forward: the tangent of the dual loop."""
-    n_state = loop.constants + loop.carries
-    state, cache, ct = cut(args, n_state, 1 + loop.carries, step.cotangents)
-    if any(internals.is_linear_input(x) for x in state):
+    (constants, carry, *cache), ct = arguments(loop, step, args)
+    if any(internals.is_linear_input(x) for x in [*constants, *carry]):
         raise DerivativeError(
-            "while_loop: a gradient is linear in its cotangents only, and this transpose is with respect to the carry "
+            "the gradient of a loop is linear in its cotangents only, and this transpose is with respect to the carry "
             "or what the loop closes over. Take that derivative by jax.jvp or jax.grad."
         )
     seeds = [internals.instantiate(t) for t in cotangents]
-    out = tangent_p.bind(*state, *cache, *seeds, loop=dual_loop(step, loop))
-    return [*[None] * (len(args) - len(ct)), *out]
+    v_sum, v = cut(seeds, step.sums, step.cotangents)
+    out = tangent_p.bind(*constants, *carry, *cache[0], *cache[1], *v_sum, *v, loop=dual_loop(step, loop))
+    linear = [*ct[0], *ct[1]]
+    wanted = [o if internals.is_linear_input(x) else None for o, x in zip(out, linear, strict=True)]
+    return [*[None] * (len(args) - len(linear)), *wanted]
 
 
 def outputs(loop: Loop, step: Step, is_joint: bool) -> list[Any]:
-    return [*step.run.outputs[: step.sums], *step.cotangent_avals]
+    return [*sum_avals(loop, step), *step.cut(step.run.inputs)[1]]
 
 
 define(reverse_p, meaning, outputs)

@@ -10,17 +10,20 @@ from functools import partial
 from typing import Any
 
 from dynloop.on_jax import internals
+from dynloop.on_jax.derived import dual_loop, primal_loop, primal_step, storing_for, vjp_step
 from dynloop.on_jax.flat import cut
 from dynloop.on_jax.primitives import define, forward_p, reverse_p, reverse_tangent_p
-from dynloop.on_jax.step import Loop, Step, dual_loop, joint_masks, primal_loop, primal_step, split_joint, vjp_step
+from dynloop.on_jax.reverse import sum_avals
+from dynloop.on_jax.structure import Loop, Masks, Step
 from dynloop.on_jax.tangent import jvp_of_definition
 from dynloop.on_jax.traced import zeros
 
 
 def meaning(*args: Any, loop: Loop, step: Step) -> list[Any]:
     n_state = loop.constants + loop.carries
-    cache = forward_p.bind(*args[:n_state], loop=loop)[loop.carries :]
-    out = reverse_p.bind(*args[:n_state], *cache, *args[n_state:], loop=loop, step=step, is_joint=True)
+    swept = storing_for(loop, step)
+    cache = forward_p.bind(*args[:n_state], loop=swept)[loop.carries + loop.ys :]
+    out = reverse_p.bind(*args[:n_state], *cache, *args[n_state:], loop=swept, step=step, is_joint=True)
     _, sums_dot, _, ct_dot = cut(out, *[step.sums // 2] * 2, *[step.cotangents // 2] * 2)
     return [*sums_dot, *ct_dot]
 
@@ -31,17 +34,21 @@ def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
 
 def transpose(cotangents: Sequence[Any], *args: Any, loop: Loop, step: Step) -> list[Any]:
     primal, primal_of_step = primal_loop(loop), primal_step(step, loop)
-    n_state, n_ct, n_sum = loop.constants + loop.carries, primal_of_step.cotangents, primal_of_step.sums
-    c, dc, k, dk = split_joint(loop, args[:n_state])
-    ct, dct = cut(args[n_state:], n_ct, n_ct)
+    n_ct, n_y, n_sum = primal_of_step.cotangents, primal_of_step.y_cotangents, primal_of_step.sums
+    state, ct, y = step.cut(args)
+    c, dc, k, dk = loop.split_inputs(state)
+    (ct, dct), (y, dy) = cut(ct, n_ct, n_ct), cut(y, n_y, n_y)
     v_sum, v = cut([internals.instantiate(t) for t in cotangents], n_sum, n_ct)
     dual = dual_loop(primal_of_step, primal)
+    assert loop.masks is not None, "a joint loop that differentiates a primal one keeps its masks"
+    constants, carry = loop.masks.constants, loop.masks.carry
+    back = vjp_step(dual, Masks((*constants, *[False] * n_sum), (*carry, *[True] * n_ct), (True,) * n_y))
+    dual = storing_for(dual, back)
     state = [*c, *v_sum, *k, *v]
-    _, for_dct, cache = cut(forward_p.bind(*state, loop=dual), primal.carries, n_ct, 1 + dual.carries)
-    constants, carry = joint_masks(loop)
-    back = vjp_step(dual, (*constants, *[False] * n_sum), (*carry, *[True] * n_ct))
-    nothing = zeros(back.cotangent_avals[: sum(carry)])
-    out = reverse_p.bind(*state, *cache, *nothing, *ct, loop=dual, step=back, is_joint=False)
+    out = forward_p.bind(*state, loop=dual)
+    _, for_dct, for_dy, cache = cut(out, primal.carries, n_ct, n_y, len(out) - primal.carries - n_ct - n_y)
+    nothing = zeros(back.seed_avals[: sum(carry)])
+    out = reverse_p.bind(*state, *cache, *nothing, *ct, *y, loop=dual, step=back, is_joint=False)
     for_dc, for_dk, _ = cut(out, len(dc), len(dk), n_ct)
 
     def wanted(values: list[Any], linear: list[Any]) -> list[Any]:
@@ -54,11 +61,14 @@ def transpose(cotangents: Sequence[Any], *args: Any, loop: Loop, step: Step) -> 
         *wanted(for_dk, dk),
         *[None] * n_ct,
         *wanted(for_dct, dct),
+        *[None] * n_y,
+        *wanted(for_dy, dy),
     ]
 
 
 def outputs(loop: Loop, step: Step) -> list[Any]:
-    return [*step.run.outputs[step.sums // 2 : step.sums], *step.cotangent_avals[step.cotangents // 2 :]]
+    _, ct, _ = step.cut(step.run.inputs)
+    return [*sum_avals(loop, step)[step.sums // 2 :], *ct[step.cotangents // 2 :]]
 
 
 define(reverse_tangent_p, meaning, outputs)

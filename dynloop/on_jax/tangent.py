@@ -12,10 +12,11 @@ import jax
 import jax.numpy as jnp
 
 from dynloop.on_jax import internals
+from dynloop.on_jax.derived import counted_loop, swept_loop, tangent_transpose
 from dynloop.on_jax.flat import cut, merge, pick
 from dynloop.on_jax.joint import perturbed
 from dynloop.on_jax.primitives import define, loop_p, reverse_p, tangent_p
-from dynloop.on_jax.step import Loop, counted_loop, primal_loop, split_joint, tangent_transpose
+from dynloop.on_jax.structure import Loop
 
 
 class Arguments(NamedTuple):
@@ -28,8 +29,9 @@ class Arguments(NamedTuple):
 
 def arguments(loop: Loop, flat: Sequence[Any]) -> Arguments:
     assert loop.split is not None
-    nc, nk = loop.split
-    return Arguments(*cut(flat, nc, nk, 1 + nk, loop.constants - nc, loop.carries - nk))
+    nc, nk, _ = loop.split
+    nc_dot, nk_dot = loop.constants - nc, loop.carries - nk
+    return Arguments(*cut(flat, nc, nk, len(flat) - nc - nk - nc_dot - nk_dot, nc_dot, nk_dot))
 
 
 def meaning(*args: Any, loop: Loop) -> list[Any]:
@@ -37,8 +39,10 @@ def meaning(*args: Any, loop: Loop) -> list[Any]:
     # As many steps as the primal run took: rounding, which differs between programs, must not decide again.
     steps = a.cache[0][..., 0]
     start = jnp.zeros_like(steps)
+    counted = counted_loop(loop)
     state = [*a.constants, *a.constants_dot, steps, *a.carry, *a.carry_dot, start]
-    return loop_p.bind(*state, loop=counted_loop(loop))[len(a.carry) : -1]
+    carry, ys = cut(loop_p.bind(*state, loop=counted), counted.carries, counted.ys)
+    return [*carry[len(a.carry) : -1], *ys]
 
 
 def jvp_of_definition(meaning: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
@@ -52,7 +56,8 @@ def jvp_of_definition(meaning: Callable[..., Any], primals: Sequence[Any], tange
 
 
 def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, loop: Loop) -> Any:
-    n = len(primals) - (loop.constants + loop.carries - sum(loop.split or ()))
+    a = arguments(loop, primals)
+    n = len(primals) - len(a.constants_dot) - len(a.carry_dot)
     if not any(perturbed(tangents[:n])):
         dense = [internals.instantiate(t) for t in tangents[n:]]
         return tangent_p.bind(*primals, loop=loop), tangent_p.bind(*primals[:n], *dense, loop=loop)
@@ -63,13 +68,18 @@ def transpose(cotangents: Sequence[Any], *args: Any, loop: Loop) -> list[Any]:
     a = arguments(loop, args)
     seeds = [internals.instantiate(ct) for ct in cotangents]
     out = reverse_p.bind(
-        *a.constants, *a.carry, *a.cache, *seeds, loop=primal_loop(loop), step=tangent_transpose(loop), is_joint=False
+        *a.constants, *a.carry, *a.cache, *seeds, loop=swept_loop(loop), step=tangent_transpose(loop), is_joint=False
     )
     linear = [*a.constants_dot, *a.carry_dot]
     wanted = [o if internals.is_linear_input(x) else None for o, x in zip(out, linear, strict=True)]
     return [*[None] * (len(args) - len(linear)), *wanted]
 
 
-define(tangent_p, meaning, lambda loop: split_joint(loop, loop.body.inputs)[3])
+def outputs(loop: Loop) -> list[Any]:
+    _, dk, _, dy = loop.split_outputs(loop.outputs)
+    return [*dk, *dy]
+
+
+define(tangent_p, meaning, outputs)
 internals.set_jvp(tangent_p, jvp)
 internals.set_transpose(tangent_p, transpose)

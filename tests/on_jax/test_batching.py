@@ -1,6 +1,6 @@
 """Claims about vmap: each lane gives what it gives alone, stops by itself, and costs the others no finite gradient."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -157,10 +157,53 @@ def test_a_second_axis_along_which_the_condition_is_the_same():
     )
 
 
-def test_a_second_axis_along_which_the_condition_differs_is_refused():
-    f = jax.vmap(jax.vmap(lambda x: rooted(x, 1.5)))
-    with pytest.raises(dynloop.BatchingError, match=r"two axes(.|\n)*Flatten the axes into one, or use jax.lax.map"):
-        f(jnp.ones((2, 2)))
+def climbing(x: Any, a: Any, b: Any, scale: Any) -> Any:
+    """Up to b, by steps whose root is not a number above it: body must not see a state that is past it."""
+    return dynloop.while_loop(lambda y: y < b, lambda y: y + jnp.sqrt(b - y) * a * scale + 0.3, x, checkpoints=2)
+
+
+def climbed(x: Any, a: Any, b: Any, scale: Any) -> Any:
+    while bool(x < b):
+        x = x + jnp.sqrt(b - x) * a * scale + 0.3
+    return x
+
+
+GRADIENTS: dict[str, Any] = {
+    "gradient": lambda f: jax.value_and_grad(f, (0, 1, 2, 3)),
+    "reverse over reverse": lambda f: jax.jacrev(jax.grad(f, (1, 2, 3)), (1, 2, 3)),
+}
+STARTS, SLOPES = jnp.asarray([0.1, 1.0, 2.9, 7.0]), jnp.asarray([0.5, 0.7, 0.9, 1.1])
+# No lane takes a step to the second limit, and the last start is past all of them.
+LIMITS, SCALE = jnp.asarray([3.0, 0.05, 2.0]), jnp.asarray(0.8)
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_two_axes_along_which_the_condition_differs(name: str):
+    def both(f: Any) -> Any:
+        return jax.vmap(jax.vmap(f, (0, 0, None, None)), (None, None, 0, None))
+
+    found = jax.jit(both(GRADIENTS[name](climbing)))(STARTS, SLOPES, LIMITS, SCALE)
+    alone = GRADIENTS[name](climbed)
+    rows = [[alone(x, a, b, SCALE) for x, a in zip(STARTS, SLOPES, strict=True)] for b in LIMITS]
+    assert_close(found, stacked([stacked(row) for row in rows]))
+
+
+def test_a_gradient_between_two_axes_along_which_the_condition_differs():
+    """What the inner lanes share, a limit of the outer axis and a scale, gets the sum of their gradients."""
+
+    def inner(x: Any, a: Any, b: Any, scale: Any) -> Any:
+        return jnp.sum(jax.vmap(climbing, (0, 0, None, None))(x, a, b, scale))
+
+    found = jax.vmap(jax.grad(inner, (1, 2, 3)), (None, None, 0, None))(STARTS, SLOPES, LIMITS, SCALE)
+    alone = jax.grad(climbed, (1, 2, 3))
+    for_a, for_b, for_scale = stacked(
+        [stacked([alone(x, a, b, SCALE) for x, a in zip(STARTS, SLOPES, strict=True)]) for b in LIMITS]
+    )
+    assert_close(found, (for_a, jnp.sum(for_b, 1), jnp.sum(for_scale, 1)))
+
+
+def stacked(trees: Sequence[Any]) -> Any:
+    return jax.tree.map(lambda *xs: jnp.stack(xs), *trees)
 
 
 def test_a_loop_in_a_batched_branch():

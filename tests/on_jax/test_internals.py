@@ -278,6 +278,23 @@ OURS = [
 ]
 
 
+def test_a_stacked_value_has_one_axis_more():
+    aval = internals.stacked_aval(jax.typeof(jnp.ones((2, 3), jnp.float32)), 5)
+    assert (aval.shape, aval.dtype) == ((5, 2, 3), jnp.float32)
+    assert internals.stacked_aval(jax.typeof(jax.random.key(0)), 2).shape == (2,)
+
+
+def test_outputs_that_are_inputs_are_found():
+    closed = jax.make_jaxpr(lambda w, x, y, z: (x, 2 * y, w, x + z))(X, X, X, X)
+    assert internals.returned_unchanged(closed, 1, 3) == (True, False, False)
+
+
+def test_inputs_that_masked_outputs_depend_on_are_found():
+    closed = jax.make_jaxpr(lambda x, y, z: (x + y, jax.jit(lambda y, z: y * z)(y, z)))(X, X, X)
+    assert internals.read_inputs(closed, (True, False)) == {0, 1}
+    assert internals.read_inputs(closed, (False, False)) == set()
+
+
 @pytest.mark.parametrize("name", OURS)
 def test_every_name_is_exercised_here(name: str):
     assert f"internals.{name}" in Path(__file__).read_text()

@@ -1,0 +1,54 @@
+"""Leaves of carries and of stacked values: what may be one, and its dtype."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax import tree_util as jtu
+
+from dynloop.errors import CarryError
+from dynloop.on_jax import internals
+
+KINDS = jax.Array | np.ndarray | np.generic | bool | int | float | complex
+
+
+def as_array(name: str, label: str, path: Any, x: Any, where: str) -> Any:
+    """`x`, the leaf of `label` at this path; `where` says who gave it."""
+    if not isinstance(x, KINDS):
+        raise CarryError(
+            f"{name}: {label}{jtu.keystr(path)} in {where} is {type(x).__name__} ({x!r}): every leaf of the {label} "
+            "must be an array or a number. Close over what is neither, or make it a static field of its pytree."
+        )
+    try:
+        return jnp.asarray(x)
+    except (TypeError, OverflowError) as error:
+        raise CarryError(
+            f"{name}: {label}{jtu.keystr(path)} in {where} is not an array JAX can hold: {error}"
+        ) from error
+
+
+def is_weak(aval: Any) -> bool:
+    return bool(getattr(aval, "weak_type", False))
+
+
+def promoted(old: Any, new: Any) -> Any:
+    """A number in init (a weak type) takes the dtype that body gives it, as in `lax.while_loop`."""
+    if not is_weak(old) or old.shape != new.shape or old.dtype == new.dtype:
+        return old
+    number = old.dtype.type(1).item()
+    return old.update(dtype=jnp.result_type(number, new.dtype), weak_type=is_weak(new))
+
+
+def as_dtype(x: Any, aval: Any) -> Any:
+    return x if internals.is_extended(aval.dtype) else lax.convert_element_type(x, aval.dtype)
+
+
+def plain(aval: Any) -> Any:
+    """The abstract value without a weak type."""
+    return jax.typeof(as_dtype(internals.zeros_of(aval), aval)) if is_weak(aval) else aval
+
+
+def is_differentiable(x: Any) -> bool:
+    return bool(jnp.issubdtype(x.dtype, jnp.inexact))

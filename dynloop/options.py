@@ -1,0 +1,49 @@
+"""The options that all loops share, and the checks that need no array library."""
+
+import operator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dynloop.checkpoints import Checkpoints
+from dynloop.errors import ArgumentError, ArgumentTypeError, described
+
+OnMaxSteps = Literal["raise", "stop", "nan"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """The checked options of one call of the function `name`."""
+
+    name: str
+    checkpoints: Checkpoints
+    max_steps: int | None
+    on_max_steps: OnMaxSteps
+    full_output: bool
+
+
+def checked(name: str, checkpoints: Checkpoints, max_steps: Any, on_max_steps: Any, full_output: bool) -> Options:
+    if on_max_steps not in ("raise", "stop", "nan"):
+        raise ArgumentError(f'{name}: on_max_steps={on_max_steps!r} is unknown; give "raise", "stop" or "nan"')
+    return Options(name, checkpoints, _bound(name, max_steps), on_max_steps, full_output)
+
+
+def check_function(name: str, label: str, function: Any, takes: str) -> None:
+    if not callable(function):
+        raise ArgumentTypeError(f"{name}: {label} must be a function of {takes}; got {described(function)}")
+
+
+def _bound(name: str, max_steps: Any) -> int | None:
+    if max_steps is None:
+        return None
+    try:
+        if isinstance(max_steps, bool):
+            raise TypeError
+        bound = operator.index(max_steps)
+    except TypeError as error:  # a traced number raises one of its library, derived from TypeError
+        raise ArgumentTypeError(
+            f"{name}: max_steps must be a Python int or None, since it sizes buffers; got {max_steps!r}. "
+            "A bound that is known only while running belongs into cond, with a counter in the carry."
+        ) from error
+    if not 0 <= bound < 2**31:
+        raise ArgumentError(f"{name}: max_steps must be between 0 and 2**31 - 1; got {bound}")
+    return bound
