@@ -1,7 +1,7 @@
 """The public functions: check the arguments, choose the backend, hand over."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from dynloop import backend as backends
 from dynloop.checkpoints import Checkpoints
@@ -17,6 +17,7 @@ def while_loop(
     checkpoints: Checkpoints = "auto",
     on_max_steps: OnMaxSteps = "raise",
     full_output: bool = False,
+    sync: Literal["any"] | None = None,
     backend: str | None = None,
 ) -> Any:
     """Run `carry = body(carry)` while `cond(carry)` holds, differentiably, in the memory you choose.
@@ -46,6 +47,8 @@ def while_loop(
             `"raise"`: an error, also under `jit` and also if only the gradient is used.
             `"stop"`: the partial result. `"nan"`: floating leaves and their gradients become NaN.
         full_output: return a `Result` (carry, steps, status) instead of the carry.
+        sync: `"any"`, inside `jax.shard_map`: all devices go on while the condition holds on any of them.
+            Needed where `body` communicates between devices. None: each device stops by itself.
         backend: `"jax"`; None looks for an array in `init`.
 
     Returns:
@@ -77,7 +80,7 @@ def while_loop(
     name = "while_loop"
     check_function(name, "cond", cond, "the carry")
     check_function(name, "body", body, "the carry")
-    options = checked(name, checkpoints, max_steps, on_max_steps, full_output)
+    options = checked(name, checkpoints, max_steps, on_max_steps, full_output, sync)
     return backends.choose(name, backend, init=init).while_loop(cond, body, init, options)
 
 
@@ -91,6 +94,7 @@ def fori_loop(
     checkpoints: Checkpoints = "auto",
     on_max_steps: OnMaxSteps = "raise",
     full_output: bool = False,
+    sync: Literal["any"] | None = None,
     backend: str | None = None,
 ) -> Any:
     """Run `carry = body(i, carry)` for i from `lower` up to, not including, `upper`.
@@ -102,7 +106,7 @@ def fori_loop(
         lower, upper: integer scalars, concrete or traced; they get no gradient. No step if
             `upper <= lower`, and 2**31 - 1 steps at most.
         body: takes the index, of the dtype of `lower` and `upper`, and the carry; returns the next carry.
-        init, max_steps, full_output: as in `while_loop`; with `max_steps`, more steps than
+        init, max_steps, full_output, sync: as in `while_loop`; with `max_steps`, more steps than
             that are cut off as `on_max_steps` says.
         checkpoints: as in `while_loop`; also `adjoint.Binomial`, since the number of steps is known, and
             `"all"` where `lower` and `upper` are Python ints.
@@ -126,7 +130,7 @@ def fori_loop(
     """
     name = "fori_loop"
     check_function(name, "body", body, "the index and the carry")
-    options = checked(name, checkpoints, max_steps, on_max_steps, full_output)
+    options = checked(name, checkpoints, max_steps, on_max_steps, full_output, sync)
     chosen = backends.choose(name, backend, init=init, bounds=(lower, upper))
     return chosen.fori_loop(lower, upper, body, init, options)
 
@@ -143,6 +147,7 @@ def scan(
     checkpoints: Checkpoints = "auto",
     on_max_steps: OnMaxSteps = "raise",
     full_output: bool = False,
+    sync: Literal["any"] | None = None,
     backend: str | None = None,
 ) -> Any:
     """Run `carry, y = step(carry, x)` for each row x of `xs`, stacking the ys; stop early where `until` says so.
@@ -156,7 +161,7 @@ def scan(
         until: takes the carry, returns a boolean scalar; tested before every step, the first one
             included. It gets no gradient. Without it every row is used.
         reverse: take the rows, and stack the ys, from the last to the first.
-        max_steps, on_max_steps, full_output: as in `while_loop`.
+        max_steps, on_max_steps, full_output, sync: as in `while_loop`.
         checkpoints: as in `while_loop`; `"all"` needs no `max_steps` here, and without `until` there is
             `adjoint.Binomial` too.
         backend: `"jax"`; None looks for an array in `init`, then in `xs`.
@@ -183,6 +188,6 @@ def scan(
     check_function(name, "step", step, "the carry and a row of xs")
     if until is not None:
         check_function(name, "until", until, "the carry")
-    options = checked(name, checkpoints, max_steps, on_max_steps, full_output)
+    options = checked(name, checkpoints, max_steps, on_max_steps, full_output, sync)
     chosen = backends.choose(name, backend, init=init, xs=xs)
     return chosen.scan(step, init, xs, length, until, reverse, options)

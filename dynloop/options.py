@@ -19,12 +19,17 @@ class Options:
     max_steps: int | None
     on_max_steps: OnMaxSteps
     full_output: bool
+    sync: Literal["any"] | None
 
 
-def checked(name: str, checkpoints: Checkpoints, max_steps: Any, on_max_steps: Any, full_output: bool) -> Options:
+def checked(
+    name: str, checkpoints: Checkpoints, max_steps: Any, on_max_steps: Any, full_output: bool, sync: Any
+) -> Options:
+    if sync not in (None, "any"):
+        raise ArgumentError(f'{name}: sync={sync!r} is unknown; give "any", or None where devices need not agree')
     if on_max_steps not in ("raise", "stop", "nan"):
         raise ArgumentError(f'{name}: on_max_steps={on_max_steps!r} is unknown; give "raise", "stop" or "nan"')
-    return Options(name, checkpoints, _bound(name, max_steps), on_max_steps, full_output)
+    return Options(name, checkpoints, _bound(name, max_steps), on_max_steps, full_output, sync)
 
 
 def check_function(name: str, label: str, function: Any, takes: str) -> None:

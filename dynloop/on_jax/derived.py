@@ -13,6 +13,7 @@ from dynloop.on_jax.internals import cotangent_aval
 from dynloop.on_jax.probe import perturbed_outputs
 from dynloop.on_jax.structure import Loop, Masks, Step
 from dynloop.on_jax.traced import Traced, pushforward, remembered, tangent_avals, with_active, zeros
+from dynloop.on_jax.varying import check_collectives
 
 
 def extended(values: Any, mask: Mask) -> Any:
@@ -89,7 +90,7 @@ def counted_loop(loop: Loop) -> Loop:
     Its ys are those of the tangent.
     """
     nc, nk = loop.constants, loop.carries
-    count = jax.typeof(jnp.zeros(loop.lanes, jnp.int32))
+    count = jax.typeof(loop.number(jnp.zeros(loop.lanes)))
     c_avals, k_avals = cut(loop.body.inputs, nc, nk)
 
     def body(*flat: Any) -> list[Any]:
@@ -232,8 +233,11 @@ def vjp_step(loop: Loop, masks: Masks) -> Step:
         return list(pull(list(cotangents)))
 
     avals = [cotangent_aval(a) for a in pick(loop.body.outputs, masks.outputs)]
+    traced = Traced(run, [*loop.body.inputs, *avals])
+    if loop.names:
+        check_collectives(loop.body.closed, traced.closed)
     return Step(
-        Traced(run, [*loop.body.inputs, *avals]),
+        traced,
         sum(masks.carry),
         sum(masks.ys),
         tuple(pick(loop.is_stacked, masks.constants)),

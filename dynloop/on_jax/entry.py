@@ -1,6 +1,7 @@
 """The public loops on JAX: the way in. What happens at the bound is decided once, after the loop."""
 
 import operator
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -16,6 +17,7 @@ from dynloop.on_jax.functions import Form, Functions, Sizes, prepare
 from dynloop.on_jax.guard import guarded
 from dynloop.on_jax.leaves import KINDS, as_array, as_dtype, is_differentiable
 from dynloop.on_jax.primitives import loop_p
+from dynloop.on_jax.varying import any_device, most_of_devices, vary_all
 from dynloop.options import Options
 from dynloop.result import Result, StoppedBecause
 
@@ -73,6 +75,8 @@ def _run(
     """
     paths, tree = jtu.tree_flatten_with_path(init)
     leaves = [as_array(form.name, "carry", path, x, "init") for path, x in paths]
+    if options.sync:
+        sizes = replace(sizes, sync=_devices(options))
     bounds = [n for n in (options.max_steps, steps) if n is not None]
     store = storage(
         form.name,
@@ -84,12 +88,15 @@ def _run(
     # A row of something that has none is never read, and yet has a shape.
     one = [internals.zeros_of(jax.typeof(x).update(shape=x.shape[1:])) for x in extra] if form.has_ys else list(extra)
     prepared = prepare(form, cond, body, tree, leaves, one, store, sizes)
-    leaves = [as_dtype(x, a) for x, a in zip(leaves, prepared.carry_avals, strict=True)]
+    leaves = vary_all([as_dtype(x, a) for x, a in zip(leaves, prepared.carry_avals, strict=True)], prepared.names)
     loop, is_carry = prepared.loop, [not i for i in prepared.is_invariant]
     counts = []
     if form.has_count:
+        if options.sync and cond is None:
+            count = most_of_devices(count, sizes.sync)
         counts = [count if options.max_steps is None else jnp.minimum(count, options.max_steps)]
     counter = [jnp.zeros((), jnp.int32)] * (loop.carries - sum(is_carry))
+    counts, counter, extra = (vary_all(xs, prepared.names) for xs in (counts, counter, extra))
     constants = [*prepared.constants(), *pick(leaves, prepared.is_invariant), *counts, *extra]
     if form.has_ys and sizes.length == 0:
         out = [*pick(leaves, is_carry), *counter, *[internals.zeros_of(a) for a in loop.outputs[loop.carries :]]]
@@ -99,7 +106,7 @@ def _run(
     steps_taken = final.pop() if counter else None
     final = merge(is_carry, final, leaves)
     is_short = None if count is None or options.max_steps is None else count > options.max_steps
-    final, ys, result = _checked(prepared, final, ys, steps_taken, is_short, options)
+    final, ys, result = _checked(prepared, final, ys, steps_taken, is_short, options, sizes.sync)
     carry, ys = jtu.tree_unflatten(tree, final), jtu.tree_unflatten(prepared.y_tree, ys)
     if result is not None:
         return Result(carry, *result, ys=ys)
@@ -107,7 +114,13 @@ def _run(
 
 
 def _checked(
-    functions: Functions, out: list[Any], ys: list[Any], steps: Any, is_short: Any, options: Options
+    functions: Functions,
+    out: list[Any],
+    ys: list[Any],
+    steps: Any,
+    is_short: Any,
+    options: Options,
+    sync: tuple[str, ...],
 ) -> tuple[list[Any], list[Any], Any]:
     """What the bound makes of the results; and (steps, status) if a `Result` is asked for.
 
@@ -116,7 +129,7 @@ def _checked(
     bound = options.max_steps
     is_bound = jnp.asarray(False)
     if bound is not None:
-        is_bound = (steps >= bound) & functions.holds(out)
+        is_bound = (steps >= bound) & any_device(functions.holds(out), sync)
         if is_short is not None:
             is_bound &= is_short
     # The status is that of the carry as the loop left it.
@@ -158,6 +171,16 @@ def _nan_where(is_bound: Any, x: Any) -> Any:
         # By parts: a complex product with 1 would turn inf + 0j into inf + nan j.
         return lax.complex(_nan_where(is_bound, x.real), _nan_where(is_bound, x.imag))
     return x * jnp.where(is_bound, jnp.nan, 1).astype(x.dtype)
+
+
+def _devices(options: Options) -> tuple[str, ...]:
+    axes = internals.manual_axes()
+    if not axes:
+        raise ArgumentError(
+            f"{options.name}: sync={options.sync!r} is for loops inside jax.shard_map; elsewhere one condition decides "
+            "for all devices, so leave it out"
+        )
+    return axes
 
 
 def _as_index(name: str, label: str, x: Any) -> Any:

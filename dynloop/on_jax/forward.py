@@ -65,12 +65,12 @@ def meaning(*args: Any, loop: Loop) -> list[Any]:
     def is_on(run: Any) -> Array:
         return run.is_live if batch is None else batch.is_on(run)
 
-    start = (jnp.asarray(0, I32), run, buffers, zeros(loop.outputs[loop.carries :]))
+    start = (loop.number(0), run, buffers, zeros(loop.outputs[loop.carries :]))
     if layout.slots:
         (steps, run, buffers, ys), stored = _store_and_run(loop, constants, leaf_step, is_on, start)
     else:
         steps, run, buffers, ys = lax.while_loop(lambda w: is_on(w[1]), leaf_step, start)
-        stored = jnp.zeros(0, I32)
+        stored = loop.number(jnp.zeros(0))
     if batch is None:
         return [*run.inputs, *ys, jnp.concatenate([steps[None], stored]), *buffers]
     stored = jnp.broadcast_to(stored, (*loop.lanes, *stored.shape))
@@ -100,8 +100,8 @@ def _store_and_run(
         w = lax.while_loop(lambda v: is_on(v[1]) & (v[0] < store.next_step), leaf_step, (i, run, buffers, ys))
         return number + 1, w, stored
 
-    stored = jnp.full(layout.slots + 1, NEVER, I32)
-    _, w, stored = lax.while_loop(lambda w: is_on(w[1][1]), store_and_run, (jnp.asarray(0, I32), start, stored))
+    stored = loop.number(jnp.full(layout.slots + 1, NEVER, I32))
+    _, w, stored = lax.while_loop(lambda w: is_on(w[1][1]), store_and_run, (loop.number(0), start, stored))
     return w, stored
 
 
@@ -118,6 +118,7 @@ def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, loop: Loop) -> tuple
 def outputs(loop: Loop) -> list[Any]:
     layout = loop.layout
     meta = internals.shaped((*loop.lanes, 1 + (layout.slots + 1 if layout.slots else 0)), I32)
+    meta = internals.varied_aval(meta, loop.names)
     return [*loop.outputs, meta, *loop.buffer_avals]
 
 

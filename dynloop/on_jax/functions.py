@@ -6,6 +6,8 @@ counted, the counter rides along as one more carry. A leaf that the body returns
 carry of the loop but a constant: it costs no checkpoint.
 """
 
+import functools
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +22,7 @@ from jax import tree_util as jtu
 from dynloop.carry import Leaf, check_leaves, check_structure
 from dynloop.checkpoints import Storage
 from dynloop.errors import ArgumentTypeError, described
-from dynloop.on_jax import internals
+from dynloop.on_jax import internals, varying
 from dynloop.on_jax.closures import objects_read
 from dynloop.on_jax.flat import Mask, cut, merge, pick
 from dynloop.on_jax.leaves import as_array, is_differentiable, plain, promoted
@@ -54,10 +56,14 @@ class Form:
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many rows stacked values have, which are read from the last to the first if it is so."""
+    """How many rows stacked values have, which are read from the last to the first if it is so.
+
+    sync: axes of the mesh whose devices go on together.
+    """
 
     length: int = 0
     is_backward: bool = False
+    sync: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,7 @@ class Functions:
     """The traced functions, the loop made of them, and what they close over.
 
     carry_avals: of every leaf.   is_invariant: leaves that the body returns as it got them.
+    names: axes of the mesh over which all that the loop computes with is made to vary.
     """
 
     form: Form
@@ -74,19 +81,18 @@ class Functions:
     carry_avals: list[Any]
     is_invariant: Mask
     y_tree: Any
+    names: frozenset[str]
 
     def constants(self) -> list[Any]:
         """What the functions close over."""
-        # What only cond reads gets no gradient; saying so here keeps it out of the sweep.
-        frozen = [lax.stop_gradient(x) if is_differentiable(x) else x for x in self.cond.consts] if self.cond else []
-        return [jnp.asarray(x) for x in [*frozen, *self.body.consts]]
+        return [*(_constants_of_cond(self.cond, self.names) if self.cond else []), *_constants(self.body, self.names)]
 
     def holds(self, carry: Sequence[Any]) -> Any:
         """The condition, outside of the loop and of any derivative; true where there is none."""
         if self.cond is None:
             return jnp.asarray(True)
         state = [lax.stop_gradient(x) if is_differentiable(x) else x for x in carry]
-        return internals.evaluate(self.cond.jaxpr, self.constants()[: len(self.cond.consts)], state)[0]
+        return _run(self.cond, self.names, _constants_of_cond(self.cond, self.names), state)[0]
 
 
 # Traces of functions that read nothing changeable, as long as the body itself lives. No decision depends on what is
@@ -130,16 +136,26 @@ def _trace(
     storage: Storage,
     sizes: Sizes,
 ) -> Functions:
-    traced_body, avals, y_tree = _trace_body(form, body, tree, avals, extra)
-    traced_cond = _trace_cond(form, cond, tree, avals) if cond is not None else None
+    names = internals.varying_axes([*avals, *extra])
+    while True:
+        avals, extra = ([internals.varied_aval(a, names) for a in these] for these in (avals, extra))
+        traced_body, avals, y_tree = _trace_body(form, body, tree, avals, extra)
+        traced_cond = _trace_cond(form, cond, tree, avals) if cond is not None else None
+        grown = names.union(
+            *(internals.varying_axes([*f.consts, *f.out_avals]) for f in (traced_body, traced_cond) if f)
+        )
+        if grown == names:
+            break
+        names = grown
     is_invariant = internals.returned_unchanged(traced_body, len(extra), len(avals))
     # Weak types mattered while the user's code ran; inside the loop every leaf has a plain dtype.
     carry_avals = [plain(a) for a in avals]
-    loop = _loop(form, traced_cond, traced_body, is_invariant, carry_avals, [plain(a) for a in extra], storage, sizes)
+    extra = [plain(a) for a in extra]
+    loop = _loop(form, traced_cond, traced_body, is_invariant, carry_avals, extra, storage, sizes, names)
     if not storage.is_forward_only:
         # A Memory that is too small fails at the call, not at the gradient.
         storage.layout(loop.state_bytes)
-    return Functions(form, traced_cond, traced_body, loop, carry_avals, is_invariant, y_tree)
+    return Functions(form, traced_cond, traced_body, loop, carry_avals, is_invariant, y_tree, names)
 
 
 def _loop(
@@ -151,11 +167,12 @@ def _loop(
     extra: list[Any],
     storage: Storage,
     sizes: Sizes,
+    names: frozenset[str],
 ) -> Loop:
     """Its constants: cond's, body's, invariant leaves, the number of steps, the first index, stacked arrays."""
-    count = jax.typeof(jnp.zeros((), jnp.int32))
+    count = internals.varied_aval(jax.typeof(jnp.zeros((), jnp.int32)), names)
     is_counted = form.has_count or storage.is_counted
-    cond_consts, body_consts = ([jax.typeof(jnp.asarray(x)) for x in f.consts] if f else [] for f in (cond, body))
+    cond_consts, body_consts = (list(map(jax.typeof, _constants(f, names))) if f else [] for f in (cond, body))
     is_carry = [not i for i in is_invariant]
     invariant, carry = pick(carry_avals, is_invariant), pick(carry_avals, is_carry)
     counts, firsts = [count] * form.has_count, extra[: form.has_index]
@@ -169,17 +186,17 @@ def _loop(
 
     def flat_cond(*flat: Any) -> list[Any]:
         c, _, invariant, n, _, state, i = cut(flat, *sizes_of, len(carry), len(counters))
-        holds = jnp.asarray(True)
-        if cond is not None:
-            (holds,) = internals.evaluate(cond.jaxpr, c, leaves_of(invariant, state))
+        holds = [] if cond is None else _run(cond, names, c, leaves_of(invariant, state))
         if n:
-            return [holds & (i[0] < n[0]) if cond is not None else i[0] < n[0]]
-        return [holds if storage.bound is None else holds & (i[0] < storage.bound)]
+            holds.append(i[0] < n[0])
+        elif storage.bound is not None:
+            holds.append(i[0] < storage.bound)
+        return [varying.any_device(functools.reduce(operator.and_, holds), sizes.sync)]
 
     def flat_body(*flat: Any) -> list[Any]:
         _, c, invariant, _, first, rows, state, i = cut(flat, *sizes_of, len(xs), len(carry), len(counters))
         given = [*[x + i[0].astype(x.dtype) for x in first], *rows, *leaves_of(invariant, state)]
-        out = internals.evaluate(body.jaxpr, c, given)
+        out = _run(body, names, c, given)
         new, ys = out[: len(carry_avals)], out[len(carry_avals) :]
         return [*pick(new, is_carry), *[k + 1 for k in i], *ys]
 
@@ -196,6 +213,25 @@ def _loop(
         is_backward=sizes.is_backward,
         count=sum(sizes_of[:3]) if form.has_count and cond is None else None,
     )
+
+
+def _constants(closed: Any, names: frozenset[str]) -> list[Any]:
+    """What a traced function closes over: cast to vary, and as it was too where that is needed."""
+    uncast = [jnp.asarray(x) for x in closed.consts]
+    return [*varying.vary_all(uncast, names), *(uncast if names and varying.has_inner_types(closed) else [])]
+
+
+def _constants_of_cond(cond: Any, names: frozenset[str]) -> list[Any]:
+    # What only cond reads gets no gradient; saying so here keeps it out of the sweep.
+    return [lax.stop_gradient(x) if is_differentiable(x) else x for x in _constants(cond, names)]
+
+
+def _run(closed: Any, names: frozenset[str], constants: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+    """A traced function on its `_constants`, or what stands for them."""
+    if not names:
+        return internals.evaluate(closed.jaxpr, constants, args)
+    n = len(closed.consts)
+    return varying.vary_all(varying.evaluate(closed.jaxpr, constants[:n], constants[n:], args), names)
 
 
 def _trace_body(

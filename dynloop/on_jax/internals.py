@@ -101,7 +101,7 @@ def shaped(shape: Sequence[int], dtype: Any) -> Aval:
 
 def stacked_aval(aval: Aval, rows: int) -> Aval:
     """The abstract value with one more axis, of this size, in front."""
-    return shaped((rows, *aval.shape), aval.dtype)
+    return aval.update(shape=(rows, *aval.shape))
 
 
 def tangent_aval(aval: Aval) -> Aval:
@@ -127,6 +127,21 @@ def varying_axes(values: Sequence[Any]) -> frozenset[str]:
     return frozenset().union(*(a.mat.varying for a in avals if hasattr(a, "mat")))
 
 
+def vary(x: Any, names: frozenset[str]) -> Any:
+    """`x`, marked as varying over these mesh axes too."""
+    missing = tuple(sorted(names - varying_axes([x])))
+    return jax.lax.pcast(x, missing, to="varying") if missing else x
+
+
+def varied_aval(aval: Aval, names: frozenset[str]) -> Aval:
+    return jax.make_jaxpr(lambda x: vary(x, names))(aval).out_avals[0] if names else aval
+
+
+def manual_axes() -> tuple[str, ...]:
+    """Axes of the mesh that the `jax.shard_map` being traced maps over."""
+    return tuple(jax.sharding.get_abstract_mesh().manual_axes)
+
+
 # ---- traces
 
 
@@ -145,6 +160,46 @@ def read_inputs(closed: Any, outputs: Sequence[bool] | None = None) -> set[int]:
     outputs = [True] * len(closed.jaxpr.outvars) if outputs is None else list(outputs)
     used = pe.dce_jaxpr(closed.jaxpr, outputs)[1]
     return {i for i, is_used in enumerate(used) if is_used}
+
+
+def evaluate_equation(jaxpr: Any, eqn: Any, values: Sequence[Any]) -> list[Any]:
+    """Run one equation of a jaxpr on these values of its inputs, literals included."""
+    if not holds_jaxpr(eqn):
+        out = eqn.primitive.bind(*values, **eqn.params)
+        return out if eqn.primitive.multiple_results else [out]
+    known = {v: x for v, x in zip(eqn.invars, values, strict=True) if isinstance(v, Var)}
+    info = jaxpr.debug_info.with_unknown_names()
+    alone = jaxpr.replace(constvars=[], invars=list(known), outvars=eqn.outvars, eqns=[eqn], debug_info=info)
+    return jax.core.eval_jaxpr(alone, [], *known.values())
+
+
+def names_of_cast(eqn: Any) -> frozenset[str]:
+    """The mesh axes over which this equation makes its input vary; empty if it is no such cast."""
+    return frozenset(eqn.params["axes"]) if eqn.primitive.name == "pvary" else frozenset()
+
+
+def called_by_jit(eqn: Any) -> Any:
+    """The closed jaxpr that a call of `jax.jit` runs; None for other equations."""
+    return eqn.params["jaxpr"] if eqn.primitive.name in ("jit", "pjit") else None
+
+
+def holds_jaxpr(eqn: Any) -> bool:
+    """Does the equation have a function among its parameters, as loops, branches and custom rules have?"""
+    values = [x for p in eqn.params.values() for x in (p if isinstance(p, list | tuple) else [p])]
+    return any(isinstance(x, extend.Jaxpr | extend.ClosedJaxpr) or hasattr(x, "body") for x in values)
+
+
+def collective_axes(value: Any) -> set[str]:
+    """Mesh axes over which a jaxpr, or anything in it, communicates between devices."""
+    if isinstance(value, list | tuple):
+        return set().union(*map(collective_axes, value))
+    found: set[str] = set()
+    for eqn in equations(value):
+        if eqn.primitive.name not in ("pvary", "axis_index"):
+            named = [eqn.params.get(key, ()) for key in ("axes", "axis_name")]
+            found |= {x for p in named for x in (p if isinstance(p, list | tuple) else [p]) if isinstance(x, str)}
+        found |= collective_axes(list(eqn.params.values()))
+    return found
 
 
 def returned_unchanged(closed: Any, first: int, count: int) -> tuple[bool, ...]:

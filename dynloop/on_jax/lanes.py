@@ -89,7 +89,7 @@ class Batch:
     def begin(self, carry: list[Array]) -> Running:
         n = len(self.loop.lanes)
         inputs = [self.borrowed(x, n) for x in carry]
-        steps = jnp.zeros(self.loop.lanes, jnp.int32)
+        steps = self.loop.number(jnp.zeros(self.loop.lanes))
         return Running(inputs, self.first_rows(), carry, self.is_started, steps)
 
     def step(self, i: Array, run: Running) -> tuple[Running, list[Array]]:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import jax.numpy as jnp
 from jax import lax
 
 from dynloop.errors import DerivativeError
@@ -19,7 +18,7 @@ from dynloop.on_jax.traced import zeros
 
 def meaning(*args: Any, loop: Loop) -> list[Any]:
     constants, carry = cut(args, loop.constants, loop.carries)
-    first = jnp.asarray(0, jnp.int32)
+    first = loop.number(0)
     ys = zeros(loop.outputs[loop.carries :])
     if loop.lanes:
         batch, run, carry = lanes.begin(loop, args)

@@ -79,7 +79,7 @@ def meaning(*args: Any, loop: Loop, step: Step, is_joint: bool) -> list[Any]:
         return lax.while_loop(lambda w: w[0] > first, one, (end, flowing))
 
     if not loop.layout.slots:
-        first = jnp.zeros_like(steps)
+        first = loop.number(0)
         _, (cotangents, sums) = reverse_run(first, steps, lambda i: i, buffers, (cotangents, sums))
         return [*sums, *cotangents]
 

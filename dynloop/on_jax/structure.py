@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
+
 from dynloop import checkpoints
 from dynloop.on_jax import internals
 from dynloop.on_jax.flat import Mask, cut, merge, pick
@@ -94,6 +96,15 @@ class Loop:
     def stack(self, aval: Any) -> Any:
         """The abstract value of something that has one row for each step."""
         return internals.stacked_aval(aval, self.length)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Axes of the mesh, inside `jax.shard_map`, between whose devices the number of steps may differ."""
+        return internals.varying_axes(self.cond.outputs)
+
+    def number(self, x: Any) -> Any:
+        """An int32 scalar or array that differs between devices as the number of steps does."""
+        return internals.vary(jnp.asarray(x, jnp.int32), self.names)
 
     # ---- arguments
 

@@ -38,8 +38,8 @@ def meaning(*args: Any, loop: Loop) -> list[Any]:
     a = arguments(loop, args)
     # As many steps as the primal run took: rounding, which differs between programs, must not decide again.
     steps = a.cache[0][..., 0]
-    start = jnp.zeros_like(steps)
     counted = counted_loop(loop)
+    start = counted.number(jnp.zeros_like(steps))
     state = [*a.constants, *a.constants_dot, steps, *a.carry, *a.carry_dot, start]
     carry, ys = cut(loop_p.bind(*state, loop=counted), counted.carries, counted.ys)
     return [*carry[len(a.carry) : -1], *ys]
