@@ -9,8 +9,10 @@ from dynloop.errors import (
     CarryError,
     DerivativeError,
     DynloopError,
+    NonFiniteError,
 )
 from dynloop.loops import fori_loop, scan, while_loop
+from dynloop.observers import on_step, verify, watch_nan
 from dynloop.result import Result, StoppedBecause
 
 __version__ = "0.1.0"
@@ -25,6 +27,10 @@ __all__ = [
     # what a loop tells about itself
     "Result",
     "StoppedBecause",
+    # watching it run
+    "on_step",
+    "verify",
+    "watch_nan",
     # errors
     "ArgumentError",
     "ArgumentTypeError",
@@ -33,4 +39,5 @@ __all__ = [
     "CarryError",
     "DerivativeError",
     "DynloopError",
+    "NonFiniteError",
 ]

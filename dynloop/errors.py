@@ -67,6 +67,15 @@ class BatchingError(DynloopError, NotImplementedError):
     """
 
 
+class NonFiniteError(DynloopError, FloatingPointError):
+    """A step made a leaf of the carry NaN where `dynloop.watch_nan()` was watching.
+
+    >>> import dynloop
+    >>> issubclass(dynloop.NonFiniteError, FloatingPointError)
+    True
+    """
+
+
 class BackendError(DynloopError, RuntimeError):
     """No array library can be chosen, or the chosen one cannot do what was asked.
 

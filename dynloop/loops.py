@@ -1,10 +1,11 @@
 """The public functions: check the arguments, choose the backend, hand over."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from dynloop import backend as backends
 from dynloop.checkpoints import Checkpoints
+from dynloop.observers import Observer
 from dynloop.options import OnMaxSteps, check_function, checked
 
 
@@ -18,6 +19,7 @@ def while_loop(
     on_max_steps: OnMaxSteps = "raise",
     full_output: bool = False,
     sync: Literal["any"] | None = None,
+    observe: Observer | Sequence[Observer] | None = None,
     backend: str | None = None,
 ) -> Any:
     """Run `carry = body(carry)` while `cond(carry)` holds, differentiably, in the memory you choose.
@@ -49,6 +51,8 @@ def while_loop(
         full_output: return a `Result` (carry, steps, status) instead of the carry.
         sync: `"any"`, inside `jax.shard_map`: all devices go on while the condition holds on any of them.
             Needed where `body` communicates between devices. None: each device stops by itself.
+        observe: `dynloop.on_step(f)`, `dynloop.watch_nan()`, `dynloop.verify()` or several: told of each real
+            step of each lane once, never of steps that a gradient runs again.
         backend: `"jax"`; None looks for an array in `init`.
 
     Returns:
@@ -80,7 +84,7 @@ def while_loop(
     name = "while_loop"
     check_function(name, "cond", cond, "the carry")
     check_function(name, "body", body, "the carry")
-    options = checked(name, checkpoints, max_steps, on_max_steps, full_output, sync)
+    options = checked(name, checkpoints, max_steps, on_max_steps, full_output, sync, observe)
     return backends.choose(name, backend, init=init).while_loop(cond, body, init, options)
 
 
@@ -95,6 +99,7 @@ def fori_loop(
     on_max_steps: OnMaxSteps = "raise",
     full_output: bool = False,
     sync: Literal["any"] | None = None,
+    observe: Observer | Sequence[Observer] | None = None,
     backend: str | None = None,
 ) -> Any:
     """Run `carry = body(i, carry)` for i from `lower` up to, not including, `upper`.
@@ -106,7 +111,7 @@ def fori_loop(
         lower, upper: integer scalars, concrete or traced; they get no gradient. No step if
             `upper <= lower`, and 2**31 - 1 steps at most.
         body: takes the index, of the dtype of `lower` and `upper`, and the carry; returns the next carry.
-        init, max_steps, full_output, sync: as in `while_loop`; with `max_steps`, more steps than
+        init, max_steps, full_output, sync, observe: as in `while_loop`; with `max_steps`, more steps than
             that are cut off as `on_max_steps` says.
         checkpoints: as in `while_loop`; also `adjoint.Binomial`, since the number of steps is known, and
             `"all"` where `lower` and `upper` are Python ints.
@@ -130,7 +135,7 @@ def fori_loop(
     """
     name = "fori_loop"
     check_function(name, "body", body, "the index and the carry")
-    options = checked(name, checkpoints, max_steps, on_max_steps, full_output, sync)
+    options = checked(name, checkpoints, max_steps, on_max_steps, full_output, sync, observe)
     chosen = backends.choose(name, backend, init=init, bounds=(lower, upper))
     return chosen.fori_loop(lower, upper, body, init, options)
 
@@ -148,6 +153,7 @@ def scan(
     on_max_steps: OnMaxSteps = "raise",
     full_output: bool = False,
     sync: Literal["any"] | None = None,
+    observe: Observer | Sequence[Observer] | None = None,
     backend: str | None = None,
 ) -> Any:
     """Run `carry, y = step(carry, x)` for each row x of `xs`, stacking the ys; stop early where `until` says so.
@@ -161,7 +167,7 @@ def scan(
         until: takes the carry, returns a boolean scalar; tested before every step, the first one
             included. It gets no gradient. Without it every row is used.
         reverse: take the rows, and stack the ys, from the last to the first.
-        max_steps, on_max_steps, full_output, sync: as in `while_loop`.
+        max_steps, on_max_steps, full_output, sync, observe: as in `while_loop`.
         checkpoints: as in `while_loop`; `"all"` needs no `max_steps` here, and without `until` there is
             `adjoint.Binomial` too.
         backend: `"jax"`; None looks for an array in `init`, then in `xs`.
@@ -188,6 +194,6 @@ def scan(
     check_function(name, "step", step, "the carry and a row of xs")
     if until is not None:
         check_function(name, "until", until, "the carry")
-    options = checked(name, checkpoints, max_steps, on_max_steps, full_output, sync)
+    options = checked(name, checkpoints, max_steps, on_max_steps, full_output, sync, observe)
     chosen = backends.choose(name, backend, init=init, xs=xs)
     return chosen.scan(step, init, xs, length, until, reverse, options)

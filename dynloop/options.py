@@ -4,8 +4,10 @@ import operator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from dynloop import observers
 from dynloop.checkpoints import Checkpoints
 from dynloop.errors import ArgumentError, ArgumentTypeError, described
+from dynloop.observers import Observer
 
 OnMaxSteps = Literal["raise", "stop", "nan"]
 
@@ -20,16 +22,18 @@ class Options:
     on_max_steps: OnMaxSteps
     full_output: bool
     sync: Literal["any"] | None
+    observers: tuple[Observer, ...] = ()
 
 
 def checked(
-    name: str, checkpoints: Checkpoints, max_steps: Any, on_max_steps: Any, full_output: bool, sync: Any
+    name: str, checkpoints: Checkpoints, max_steps: Any, on_max_steps: Any, full_output: bool, sync: Any, observe: Any
 ) -> Options:
     if sync not in (None, "any"):
         raise ArgumentError(f'{name}: sync={sync!r} is unknown; give "any", or None where devices need not agree')
     if on_max_steps not in ("raise", "stop", "nan"):
         raise ArgumentError(f'{name}: on_max_steps={on_max_steps!r} is unknown; give "raise", "stop" or "nan"')
-    return Options(name, checkpoints, _bound(name, max_steps), on_max_steps, full_output, sync)
+    bound, watching = _bound(name, max_steps), observers.checked(name, observe)
+    return Options(name, checkpoints, bound, on_max_steps, full_output, sync, watching)
 
 
 def check_function(name: str, label: str, function: Any, takes: str) -> None:

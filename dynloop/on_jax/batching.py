@@ -14,11 +14,11 @@ import jax.numpy as jnp
 from jax import lax
 
 from dynloop.on_jax import internals
-from dynloop.on_jax.derived import settled, swept_loop
+from dynloop.on_jax.derived import settled, swept_loop, unobserved
 from dynloop.on_jax.flat import Mask, cut, merge, pick
 from dynloop.on_jax.primitives import forward_p, loop_p, reverse_p, reverse_tangent_p, tangent_p
 from dynloop.on_jax.probe import Hits, probe_p
-from dynloop.on_jax.structure import Loop, Masks, Step
+from dynloop.on_jax.structure import Loop, Masks, Observed, Step
 from dynloop.on_jax.tangent import arguments
 from dynloop.on_jax.traced import Traced, remembered
 
@@ -123,6 +123,11 @@ def batch_loop(loop: Loop, axis: Axis, constants: Mask, carry: Mask) -> tuple[Lo
     cond_places = axes(pick(seen, is_plain), pick(rows, is_plain)) + axes(carry, at)
     copies = [n * (axis.size if m else 1) for n, m in zip(loop.copies or (1,) * loop.carries, carry, strict=True)]
     out_places = axes(carry, at) + axes(ys, at)
+    observed = loop.observed
+    if observed and observed.watch:
+        watch_places = [*cond_places, None, at if differs else None]
+        watch = Traced(axis.vmap(observed.watch, watch_places, []), axis.avals(observed.watch.inputs, watch_places))
+        observed = Observed(watch, observed.report)
     big = replace(
         loop,
         cond=Traced(axis.vmap(loop.cond, cond_places, axes([differs], at)), axis.avals(loop.cond.inputs, cond_places)),
@@ -131,6 +136,7 @@ def batch_loop(loop: Loop, axis: Axis, constants: Mask, carry: Mask) -> tuple[Lo
         lanes=(*loop.lanes, axis.size) if differs else loop.lanes,
         lane_axes=lane_axes(loop.axes_of_constants, constants) if differs else loop.lane_axes,
         copies=tuple(copies),
+        observed=observed,
         memory={},
     )
     return big, Masks(constants, carry, ys), differs
@@ -212,7 +218,7 @@ class Batching:
     def cache(self, primal: Loop, state: list[Any], cache: list[Any], dims: list[Any]) -> list[Any]:
         """The cache of the batched primal loop. One that a batched `lax.cond` mixed is useless: run forward again."""
         if self.differs != (dims[0] is not None):
-            return forward_p.bind(*state, loop=primal)[primal.carries + primal.ys :]
+            return forward_p.bind(*state, loop=unobserved(primal))[primal.carries + primal.ys :]
         return bring_all(cache, dims, self.cache_places(primal), self.axis.size)
 
     def step(self, step: Step, cotangents: Mask) -> tuple[Step, Places, Places, Places]:

@@ -11,7 +11,7 @@ from dynloop.on_jax import internals
 from dynloop.on_jax.flat import Mask, cut, pick
 from dynloop.on_jax.internals import cotangent_aval
 from dynloop.on_jax.probe import perturbed_outputs
-from dynloop.on_jax.structure import Loop, Masks, Step
+from dynloop.on_jax.structure import Loop, Masks, Observed, Step
 from dynloop.on_jax.traced import Traced, pushforward, remembered, tangent_avals, with_active, zeros
 from dynloop.on_jax.varying import check_collectives
 
@@ -49,10 +49,12 @@ def joint_loop(loop: Loop, masks: Masks) -> Loop:
         return [*k, *dk, *y, *dy]
 
     c_avals, k_avals = cut(loop.body.inputs, nc, nk)
-    dc_avals = tangent_avals(pick(c_avals, masks.constants))
+    dc_avals, dk_avals = tangent_avals(pick(c_avals, masks.constants)), tangent_avals(pick(k_avals, masks.carry))
+    tangents = (dc_avals, pick(loop.is_stacked, masks.constants), dk_avals)
+    watch = loop.observed and loop.observed.watch and _on_primal(loop.observed.watch, loop, *tangents)
     return Loop(
-        _on_primal(loop, dc_avals, pick(loop.is_stacked, masks.constants), tangent_avals(pick(k_avals, masks.carry))),
-        Traced(body, [*c_avals, *dc_avals, *k_avals, *tangent_avals(pick(k_avals, masks.carry))]),
+        _on_primal(loop.cond, loop, *tangents),
+        Traced(body, [*c_avals, *dc_avals, *k_avals, *dk_avals]),
         nc + ndc,
         loop.storage,
         ys=loop.ys + sum(masks.ys),
@@ -67,20 +69,21 @@ def joint_loop(loop: Loop, masks: Masks) -> Loop:
         lanes=loop.lanes,
         lane_axes=extended(loop.lane_axes, masks.constants),
         copies=extended(loop.copies, masks.carry),
+        observed=loop.observed and Observed(watch, loop.observed.report),
     )
 
 
-def _on_primal(loop: Loop, constants: list[Any], is_stacked: list[bool], carry: list[Any]) -> Traced:
-    """cond of a loop that has these constants and carries beside those of `loop`."""
-    n = len(loop.cond.inputs) - loop.carries
+def _on_primal(function: Traced, loop: Loop, constants: list[Any], is_stacked: list[bool], carry: list[Any]) -> Traced:
+    """cond or watch of `loop` for a loop that has these constants and carries beside its own."""
+    n, n_last = len(loop.cond.inputs) - loop.carries, len(function.inputs) - len(loop.cond.inputs)
     more = pick(constants, [not s for s in is_stacked])
 
-    def cond(*flat: Any) -> list[Any]:
-        c, _, k, _ = cut(flat, n, len(more), loop.carries, len(carry))
-        return loop.cond(*c, *k)
+    def run(*flat: Any) -> list[Any]:
+        c, _, k, _, last = cut(flat, n, len(more), loop.carries, len(carry), n_last)
+        return function(*c, *k, *last)
 
-    c_avals, k_avals = cut(loop.cond.inputs, n, loop.carries)
-    return Traced(cond, [*c_avals, *more, *k_avals, *carry])
+    c_avals, k_avals, last = cut(function.inputs, n, loop.carries, n_last)
+    return Traced(run, [*c_avals, *more, *k_avals, *carry, *last])
 
 
 @remembered
@@ -135,6 +138,14 @@ def primal_loop(loop: Loop) -> Loop:
         primal, _, y, _ = loop.split_outputs(loop.body(*primal_c, *zeros(dc), *primal_k, *zeros(dk)))
         return [*primal, *y]
 
+    observed = loop.observed
+    if observed and (joint_watch := observed.watch):
+
+        def watch(*flat: Any) -> list[Any]:
+            primal_c, primal_k, last = cut(flat, len(plain), nk, 2)
+            return joint_watch(*primal_c, *zeros(plain_dot), *primal_k, *zeros(dk), *last)
+
+        observed = Observed(Traced(watch, plain + k + joint_watch.inputs[-2:]), observed.report)
     return Loop(
         Traced(cond, plain + k),
         Traced(body, c + k),
@@ -149,6 +160,7 @@ def primal_loop(loop: Loop) -> Loop:
         lanes=loop.lanes,
         lane_axes=loop.lane_axes[:nc],
         copies=loop.copies[:nk],
+        observed=observed,
     )
 
 
@@ -182,6 +194,12 @@ def uses_custom_rule(value: Any) -> bool:
         internals.calls_custom_rule(eqn) or any(map(uses_custom_rule, eqn.params.values()))
         for eqn in internals.equations(value)
     )
+
+
+@remembered
+def unobserved(loop: Loop) -> Loop:
+    """The loop run again, of which nobody is told."""
+    return replace(loop, observed=None, memory={}) if loop.observed else loop
 
 
 # ---- what a sweep needs to know
@@ -331,7 +349,7 @@ def dual_loop(step: Step, loop: Loop) -> Loop:
 
     c_avals, k_avals = cut(loop.body.inputs, nc, nk)
     return Loop(
-        _on_primal(loop, v_sum, list(step.is_stacked), v),
+        _on_primal(loop.cond, loop, v_sum, list(step.is_stacked), v),
         Traced(body, [*c_avals, *v_sum, *k_avals, *v]),
         nc + n_sum,
         loop.storage,

@@ -1,7 +1,6 @@
 """The public loops on JAX: the way in. What happens at the bound is decided once, after the loop."""
 
 import operator
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -13,7 +12,8 @@ from dynloop.checkpoints import storage
 from dynloop.errors import ArgumentError, ArgumentTypeError, described
 from dynloop.on_jax import internals
 from dynloop.on_jax.flat import merge, pick
-from dynloop.on_jax.functions import Form, Functions, Sizes, prepare
+from dynloop.on_jax.form import Form, Setting
+from dynloop.on_jax.functions import Functions, prepare
 from dynloop.on_jax.guard import guarded
 from dynloop.on_jax.leaves import KINDS, as_array, as_dtype, is_differentiable
 from dynloop.on_jax.primitives import loop_p
@@ -22,7 +22,6 @@ from dynloop.options import Options
 from dynloop.result import Result, StoppedBecause
 
 MOST = 2**31 - 1
-_NO_ROWS = Sizes()
 
 
 def while_loop(cond: Any, body: Any, init: Any, options: Options) -> Any:
@@ -54,8 +53,8 @@ def scan(step: Any, init: Any, xs: Any, length: int | None, until: Any, reverse:
     stacked = [as_array(options.name, "xs", path, x, "xs") for path, x in paths]
     length = _length(options.name, [(jtu.keystr(p), x.shape) for (p, _), x in zip(paths, stacked, strict=True)], length)
     form = Form(options.name, ("until", "step"), stops=True, has_count=True, xs=tree, has_ys=True)
-    sizes = Sizes(length, reverse)
-    return _run(form, until, step, init, options, length, jnp.asarray(length, jnp.int32), stacked, sizes)
+    count = jnp.asarray(length, jnp.int32)
+    return _run(form, until, step, init, options, length, count, stacked, is_backward=reverse)
 
 
 def _run(
@@ -67,7 +66,7 @@ def _run(
     steps: int | None = None,
     count: Any = None,
     extra: Any = (),
-    sizes: Sizes = _NO_ROWS,
+    is_backward: bool = False,
 ) -> Any:
     """steps: how many at most, where that is known while tracing.   count: the number of them, or the most.
 
@@ -75,8 +74,6 @@ def _run(
     """
     paths, tree = jtu.tree_flatten_with_path(init)
     leaves = [as_array(form.name, "carry", path, x, "init") for path, x in paths]
-    if options.sync:
-        sizes = replace(sizes, sync=_devices(options))
     bounds = [n for n in (options.max_steps, steps) if n is not None]
     store = storage(
         form.name,
@@ -85,20 +82,23 @@ def _run(
         is_known=form.has_count and cond is None,
         is_counted=options.max_steps is not None or options.full_output,
     )
+    sync = _devices(options) if options.sync else ()
+    length = steps if form.has_ys and steps is not None else 0
+    setting = Setting(store, length, is_backward, sync, options.observers)
     # A row of something that has none is never read, and yet has a shape.
     one = [internals.zeros_of(jax.typeof(x).update(shape=x.shape[1:])) for x in extra] if form.has_ys else list(extra)
-    prepared = prepare(form, cond, body, tree, leaves, one, store, sizes)
+    prepared = prepare(form, cond, body, tree, leaves, one, setting)
     leaves = vary_all([as_dtype(x, a) for x, a in zip(leaves, prepared.carry_avals, strict=True)], prepared.names)
     loop, is_carry = prepared.loop, [not i for i in prepared.is_invariant]
     counts = []
     if form.has_count:
         if options.sync and cond is None:
-            count = most_of_devices(count, sizes.sync)
+            count = most_of_devices(count, sync)
         counts = [count if options.max_steps is None else jnp.minimum(count, options.max_steps)]
     counter = [jnp.zeros((), jnp.int32)] * (loop.carries - sum(is_carry))
     counts, counter, extra = (vary_all(xs, prepared.names) for xs in (counts, counter, extra))
     constants = [*prepared.constants(), *pick(leaves, prepared.is_invariant), *counts, *extra]
-    if form.has_ys and sizes.length == 0:
+    if form.has_ys and length == 0:
         out = [*pick(leaves, is_carry), *counter, *[internals.zeros_of(a) for a in loop.outputs[loop.carries :]]]
     else:
         out = loop_p.bind(*constants, *pick(leaves, is_carry), *counter, loop=loop)
@@ -106,7 +106,7 @@ def _run(
     steps_taken = final.pop() if counter else None
     final = merge(is_carry, final, leaves)
     is_short = None if count is None or options.max_steps is None else count > options.max_steps
-    final, ys, result = _checked(prepared, final, ys, steps_taken, is_short, options, sizes.sync)
+    final, ys, result = _checked(prepared, final, ys, steps_taken, is_short, options, sync)
     carry, ys = jtu.tree_unflatten(tree, final), jtu.tree_unflatten(prepared.y_tree, ys)
     if result is not None:
         return Result(carry, *result, ys=ys)

@@ -47,6 +47,7 @@ def meaning(*args: Any, loop: Loop) -> list[Any]:
 
         def plain_step(i: Array, run: Plain) -> tuple[Plain, list[Array]]:
             state, y = cut(loop.body(*loop.at(constants, i), *run.inputs), loop.carries, loop.ys)
+            loop.observe(constants, state, i, run.is_live)
             return Plain(state, loop.holds(constants, state)), y
 
         step = plain_step

@@ -1,13 +1,9 @@
-"""The user's functions: traced once, checked against the carry, and made into a loop.
+"""The user's functions: traced once, and checked against the carry.
 
 All forms of loops are one: a condition on the carry, a number of steps, or both; and a body that may
-take the index of the step and rows of stacked arrays, and return a y beside the carry. Where steps are
-counted, the counter rides along as one more carry. A leaf that the body returns as it got it is no
-carry of the loop but a constant: it costs no checkpoint.
+take the index of the step and rows of stacked arrays, and return a y beside the carry.
 """
 
-import functools
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,50 +16,14 @@ from jax import lax
 from jax import tree_util as jtu
 
 from dynloop.carry import Leaf, check_leaves, check_structure
-from dynloop.checkpoints import Storage
 from dynloop.errors import ArgumentTypeError, described
-from dynloop.on_jax import internals, varying
+from dynloop.on_jax import internals
+from dynloop.on_jax.assembly import Assembly, constants_of, constants_of_cond, run
 from dynloop.on_jax.closures import objects_read
-from dynloop.on_jax.flat import Mask, cut, merge, pick
+from dynloop.on_jax.flat import Mask
+from dynloop.on_jax.form import Form, Setting
 from dynloop.on_jax.leaves import as_array, is_differentiable, plain, promoted
 from dynloop.on_jax.structure import Loop
-from dynloop.on_jax.traced import Traced
-
-
-@dataclass(frozen=True)
-class Form:
-    """What kind of loop it is.
-
-    name: the public function.   labels: what it calls the condition and the body.
-    stops: the condition says when to stop, not when to go on.
-    has_index: body takes the index first.   xs: the tree of what body takes, row by row, after the carry.
-    has_count: the number of steps is given, if not the least of two.   has_ys: body returns a pair (carry, y).
-    """
-
-    name: str
-    labels: tuple[str, str]
-    stops: bool = False
-    has_index: bool = False
-    has_count: bool = False
-    xs: Any = None
-    has_ys: bool = False
-
-    def call(self, body: Any, extra: Sequence[Any], carry: Any) -> Any:
-        if self.has_index:
-            return body(extra[0], carry)
-        return body(carry, jtu.tree_unflatten(self.xs, extra)) if self.has_ys else body(carry)
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """How many rows stacked values have, which are read from the last to the first if it is so.
-
-    sync: axes of the mesh whose devices go on together.
-    """
-
-    length: int = 0
-    is_backward: bool = False
-    sync: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -85,14 +45,14 @@ class Functions:
 
     def constants(self) -> list[Any]:
         """What the functions close over."""
-        return [*(_constants_of_cond(self.cond, self.names) if self.cond else []), *_constants(self.body, self.names)]
+        return [*(constants_of_cond(self.cond, self.names) if self.cond else []), *constants_of(self.body, self.names)]
 
     def holds(self, carry: Sequence[Any]) -> Any:
         """The condition, outside of the loop and of any derivative; true where there is none."""
         if self.cond is None:
             return jnp.asarray(True)
         state = [lax.stop_gradient(x) if is_differentiable(x) else x for x in carry]
-        return _run(self.cond, self.names, _constants_of_cond(self.cond, self.names), state)[0]
+        return run(self.cond, self.names, constants_of_cond(self.cond, self.names), state)[0]
 
 
 # Traces of functions that read nothing changeable, as long as the body itself lives. No decision depends on what is
@@ -102,11 +62,11 @@ _TRACES_OF_ONE_BODY = 8
 
 
 def prepare(
-    form: Form, cond: Any, body: Any, tree: Any, leaves: list[Any], extra: list[Any], storage: Storage, sizes: Sizes
+    form: Form, cond: Any, body: Any, tree: Any, leaves: list[Any], extra: list[Any], setting: Setting
 ) -> Functions:
     """leaves: of the first carry.   extra: what body takes beside it, in one step."""
     avals, extra_avals = tuple(map(jax.typeof, leaves)), tuple(map(jax.typeof, extra))
-    arguments = (tree, avals, extra_avals, storage, sizes)
+    arguments = (tree, avals, extra_avals, setting)
     read = None if internals.has_named_axes() else objects_read(*([cond] if cond else []), body)
     if read is None:
         return _trace(form, cond, body, *arguments)
@@ -133,8 +93,7 @@ def _trace(
     tree: Any,
     avals: Sequence[Any],
     extra: Sequence[Any],
-    storage: Storage,
-    sizes: Sizes,
+    setting: Setting,
 ) -> Functions:
     names = internals.varying_axes([*avals, *extra])
     while True:
@@ -150,88 +109,14 @@ def _trace(
     is_invariant = internals.returned_unchanged(traced_body, len(extra), len(avals))
     # Weak types mattered while the user's code ran; inside the loop every leaf has a plain dtype.
     carry_avals = [plain(a) for a in avals]
-    extra = [plain(a) for a in extra]
-    loop = _loop(form, traced_cond, traced_body, is_invariant, carry_avals, extra, storage, sizes, names)
-    if not storage.is_forward_only:
-        # A Memory that is too small fails at the call, not at the gradient.
-        storage.layout(loop.state_bytes)
-    return Functions(form, traced_cond, traced_body, loop, carry_avals, is_invariant, y_tree, names)
-
-
-def _loop(
-    form: Form,
-    cond: Any,
-    body: Any,
-    is_invariant: Mask,
-    carry_avals: list[Any],
-    extra: list[Any],
-    storage: Storage,
-    sizes: Sizes,
-    names: frozenset[str],
-) -> Loop:
-    """Its constants: cond's, body's, invariant leaves, the number of steps, the first index, stacked arrays."""
-    count = internals.varied_aval(jax.typeof(jnp.zeros((), jnp.int32)), names)
-    is_counted = form.has_count or storage.is_counted
-    cond_consts, body_consts = (list(map(jax.typeof, _constants(f, names))) if f else [] for f in (cond, body))
-    is_carry = [not i for i in is_invariant]
-    invariant, carry = pick(carry_avals, is_invariant), pick(carry_avals, is_carry)
-    counts, firsts = [count] * form.has_count, extra[: form.has_index]
-    xs = [] if form.has_index else extra
-    counters = [count] * is_counted
-    plain_constants = [*cond_consts, *body_consts, *invariant, *counts, *firsts]
-    sizes_of = (len(cond_consts), len(body_consts), len(invariant), len(counts), len(firsts))
-
-    def leaves_of(invariant: list[Any], state: list[Any]) -> list[Any]:
-        return merge(is_carry, state, merge(is_invariant, invariant, is_invariant))
-
-    def flat_cond(*flat: Any) -> list[Any]:
-        c, _, invariant, n, _, state, i = cut(flat, *sizes_of, len(carry), len(counters))
-        holds = [] if cond is None else _run(cond, names, c, leaves_of(invariant, state))
-        if n:
-            holds.append(i[0] < n[0])
-        elif storage.bound is not None:
-            holds.append(i[0] < storage.bound)
-        return [varying.any_device(functools.reduce(operator.and_, holds), sizes.sync)]
-
-    def flat_body(*flat: Any) -> list[Any]:
-        _, c, invariant, _, first, rows, state, i = cut(flat, *sizes_of, len(xs), len(carry), len(counters))
-        given = [*[x + i[0].astype(x.dtype) for x in first], *rows, *leaves_of(invariant, state)]
-        out = _run(body, names, c, given)
-        new, ys = out[: len(carry_avals)], out[len(carry_avals) :]
-        return [*pick(new, is_carry), *[k + 1 for k in i], *ys]
-
-    constants = [*plain_constants, *xs]
-    is_stacked = (False,) * len(plain_constants) + (True,) * len(xs)
-    return Loop(
-        Traced(flat_cond, [*plain_constants, *carry, *counters]),
-        Traced(flat_body, [*constants, *carry, *counters]),
-        len(constants),
-        storage,
-        ys=len(body.out_avals) - len(carry_avals),
-        stacked=is_stacked if xs else (),
-        length=sizes.length,
-        is_backward=sizes.is_backward,
-        count=sum(sizes_of[:3]) if form.has_count and cond is None else None,
+    assembly = Assembly(
+        form, traced_cond, traced_body, tree, is_invariant, carry_avals, [plain(a) for a in extra], setting, names
     )
-
-
-def _constants(closed: Any, names: frozenset[str]) -> list[Any]:
-    """What a traced function closes over: cast to vary, and as it was too where that is needed."""
-    uncast = [jnp.asarray(x) for x in closed.consts]
-    return [*varying.vary_all(uncast, names), *(uncast if names and varying.has_inner_types(closed) else [])]
-
-
-def _constants_of_cond(cond: Any, names: frozenset[str]) -> list[Any]:
-    # What only cond reads gets no gradient; saying so here keeps it out of the sweep.
-    return [lax.stop_gradient(x) if is_differentiable(x) else x for x in _constants(cond, names)]
-
-
-def _run(closed: Any, names: frozenset[str], constants: Sequence[Any], args: Sequence[Any]) -> list[Any]:
-    """A traced function on its `_constants`, or what stands for them."""
-    if not names:
-        return internals.evaluate(closed.jaxpr, constants, args)
-    n = len(closed.consts)
-    return varying.vary_all(varying.evaluate(closed.jaxpr, constants[:n], constants[n:], args), names)
+    loop = assembly.loop()
+    if not setting.storage.is_forward_only:
+        # A Memory that is too small fails at the call, not at the gradient.
+        setting.storage.layout(loop.state_bytes)
+    return Functions(form, traced_cond, traced_body, loop, carry_avals, is_invariant, y_tree, names)
 
 
 def _trace_body(

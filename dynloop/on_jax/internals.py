@@ -218,6 +218,11 @@ def is_ordered(effect: Any) -> bool:
     return type(effect).__name__.startswith("Ordered")
 
 
+def callback_effects() -> set[Any]:
+    """The effects of an unordered callback."""
+    return set(jax.make_jaxpr(lambda: jax.debug.callback(lambda: None))().effects)
+
+
 def equations(value: Any) -> Sequence[Any]:
     """The equations of a jaxpr, open or closed; none if the value is something else."""
     if isinstance(value, extend.ClosedJaxpr):

@@ -97,6 +97,7 @@ class Batch:
         rows = choose_all(run.is_live, self.rows(i), run.rows)
         out = self.loop.body(*merge(self.loop.is_stacked, rows, self.constants), *run.inputs)
         outputs, ys = cut(out, self.loop.carries, self.loop.ys)
+        self.loop.observe(self.constants, outputs, i, run.is_live)
         is_live = run.is_live & self.loop.holds(self.constants, outputs)
         inputs = choose_all(is_live, outputs, run.inputs)
         ys = [choose(run.is_live, y, internals.zeros_of(jax.typeof(y))) for y in ys]

@@ -30,12 +30,13 @@ def meaning(*args: Any, loop: Loop) -> list[Any]:
 
         _, run, ys = lax.while_loop(lambda w: batch.is_on(w[1]), lanes_step, (first, run, ys))
         return [*batch.finish(run, carry), *ys]
-    if not loop.ys and not any(loop.is_stacked):
+    if not loop.ys and not any(loop.is_stacked) and not loop.observed:
         return lax.while_loop(lambda k: loop.holds(constants, k), lambda k: loop.body(*constants, *k), carry)
 
     def step(w: Any) -> Any:
         i, carry, ys = w
         carry, y = cut(loop.body(*loop.at(constants, i), *carry), loop.carries, loop.ys)
+        loop.observe(constants, carry, i)
         return i + 1, carry, put(ys, y, loop.row(i))
 
     _, carry, ys = lax.while_loop(lambda w: loop.holds(constants, w[1]), step, (first, carry, ys))

@@ -47,13 +47,17 @@ def define(primitive: Any, meaning: Callable[..., Any], outputs: Callable[..., l
 
     def abstract(*avals: Any, **params: Any) -> Any:
         loop, step = params["loop"], params.get("step")
-        traced = [loop.cond, loop.body, *([step.run] if step else [])]
+        traced, observed = [loop.cond, loop.body, *([step.run] if step else [])], loop.observed
+        if observed and observed.watch and primitive in (loop_p, forward_p):
+            traced.append(observed.watch)
         effects = set().union(*(function.closed.effects for function in traced))
         if primitive is not loop_p and any(map(internals.is_ordered, effects)):
             raise DerivativeError(
                 "a loop whose body or cond has an ordered effect has no reverse mode, which runs steps again and out "
                 "of order; make the callback unordered, which then fires in repeated steps too, or use jax.jvp"
             )
+        if observed and observed.report and primitive in (reverse_p, reverse_tangent_p):
+            effects |= internals.callback_effects()
         return outputs(**params), effects
 
     primitive.def_impl(evaluate)

@@ -28,6 +28,7 @@ from dynloop.on_jax.primitives import define, reverse_p, tangent_p
 from dynloop.on_jax.rows import get, put
 from dynloop.on_jax.structure import Loop, Step
 from dynloop.on_jax.traced import zeros
+from dynloop.on_jax.verifying import Check
 
 
 def meaning(*args: Any, loop: Loop, step: Step, is_joint: bool) -> list[Any]:
@@ -72,16 +73,23 @@ def meaning(*args: Any, loop: Loop, step: Step, is_joint: bool) -> list[Any]:
         """Steps end - 1 .. first, their states in the rows that `row_of` tells; returns `first` with the result."""
 
         def one(w: Any) -> Any:
-            end, (cotangents, sums) = w
-            increments, cotangents = turn(end - 1, get(buffers, row_of(end - 1)), cotangents)
-            return end - 1, (cotangents, added(end - 1, sums, increments))
+            end, (cotangents, sums, check) = w
+            state = get(buffers, row_of(end - 1))
+            increments, cotangents = turn(end - 1, state, cotangents)
+            check = check and check.after(state, advance(end - 1, state), end < steps)
+            return end - 1, (cotangents, added(end - 1, sums, increments), check)
 
         return lax.while_loop(lambda w: w[0] > first, one, (end, flowing))
 
+    report = loop.observed and loop.observed.report
+    check = Check.begin(buffers, loop.number(0)) if report else None
+
+    def results(flowing: Any) -> list[Any]:
+        cotangents, sums, check = flowing
+        return check.finish(report, [*sums, *cotangents]) if check else [*sums, *cotangents]
+
     if not loop.layout.slots:
-        first = loop.number(0)
-        _, (cotangents, sums) = reverse_run(first, steps, lambda i: i, buffers, (cotangents, sums))
-        return [*sums, *cotangents]
+        return results(reverse_run(loop.number(0), steps, lambda i: i, buffers, (cotangents, sums, check))[1])
 
     descent = Descent(loop.layout, advance, steps, meta[1:], is_known=loop.count is not None)
 
@@ -93,9 +101,8 @@ def meaning(*args: Any, loop: Loop, step: Step, is_joint: bool) -> list[Any]:
         sweep, buffers = descent.descend(sweep._replace(end=end), buffers)
         return sweep, buffers, flowing
 
-    start = (descent.start, buffers, (cotangents, sums))
-    _, _, (cotangents, sums) = lax.while_loop(lambda w: w[0].end > 0, one_round, start)
-    return [*sums, *cotangents]
+    start = (descent.start, buffers, (cotangents, sums, check))
+    return results(lax.while_loop(lambda w: w[0].end > 0, one_round, start)[2])
 
 
 def arguments(loop: Loop, step: Step, flat: Sequence[Any]) -> tuple[list[list[Any]], list[list[Any]]]:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from dynloop.on_jax import internals
-from dynloop.on_jax.derived import dual_loop, primal_loop, primal_step, storing_for, vjp_step
+from dynloop.on_jax.derived import dual_loop, primal_loop, primal_step, storing_for, unobserved, vjp_step
 from dynloop.on_jax.flat import cut
 from dynloop.on_jax.primitives import define, forward_p, reverse_p, reverse_tangent_p
 from dynloop.on_jax.reverse import sum_avals
@@ -21,7 +21,7 @@ from dynloop.on_jax.traced import zeros
 
 def meaning(*args: Any, loop: Loop, step: Step) -> list[Any]:
     n_state = loop.constants + loop.carries
-    swept = storing_for(loop, step)
+    swept = unobserved(storing_for(loop, step))
     cache = forward_p.bind(*args[:n_state], loop=swept)[loop.carries + loop.ys :]
     out = reverse_p.bind(*args[:n_state], *cache, *args[n_state:], loop=swept, step=step, is_joint=True)
     _, sums_dot, _, ct_dot = cut(out, *[step.sums // 2] * 2, *[step.cotangents // 2] * 2)

@@ -73,6 +73,7 @@ class Loop:
     lane_axes: tuple[int, ...] = ()
     # How many lanes of a batch each leaf of the carry holds (empty: one).
     copies: tuple[int, ...] = ()
+    observed: "Observed | None" = None
     memory: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -128,6 +129,11 @@ class Loop:
     def holds(self, constants: Sequence[Any], carry: Sequence[Any]) -> Any:
         return self.cond(*pick(constants, [not s for s in self.is_stacked]), *carry)[0]
 
+    def observe(self, constants: Sequence[Any], carry: Sequence[Any], i: Any, is_live: Any = True) -> None:
+        """Tell whoever watches that step i made this carry."""
+        if self.observed and self.observed.watch:
+            self.observed.watch(*pick(constants, [not s for s in self.is_stacked]), *carry, i, is_live)
+
     def split_inputs(self, flat: Sequence[Any]) -> list[list[Any]]:
         """Arguments of a joint loop (or anything laid out like them) as c, dc, k, dk."""
         assert self.split is not None
@@ -169,6 +175,18 @@ class Loop:
 
     def __repr__(self) -> str:
         return f"Loop(constants={self.constants}, carries={self.carries}{', joint' if self.split else ''})"
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Who watches a loop run.
+
+    watch: (*constants that are not stacked, *carry, step, is it real) -> [], of an effect; None: nobody.
+    report: is told of the largest drift in the reverse sweep; None: nobody asks.
+    """
+
+    watch: Traced | None
+    report: Any
 
 
 @dataclass(frozen=True, eq=False)

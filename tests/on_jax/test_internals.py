@@ -337,6 +337,11 @@ def test_equations_that_cast_communicate_call_and_hold_a_function_are_told_apart
     inside_shard_map(f)
 
 
+def test_a_callback_has_an_effect_that_is_not_ordered():
+    (effect,) = internals.callback_effects()
+    assert not internals.is_ordered(effect)
+
+
 def test_one_equation_runs_by_itself():
     def g(x: Any) -> Any:
         return lax.cond(x > 0, lambda x: 2 * x, lambda x: x, 3 * x)
