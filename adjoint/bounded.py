@@ -41,6 +41,7 @@ class Bounded(Schedule):
 
     Cost: P(n + 1, s) advances, n turns, within those limits.
 
+    >>> from adjoint import Binomial
     >>> [Bounded(4, max_steps=14).cost(n).evaluations - Binomial(4).cost(n).evaluations for n in (5, 9, 14)]
     [0, 0, 0]
     >>> [Online(4).cost(n).evaluations - Binomial(4).cost(n).evaluations for n in (5, 9, 14)]

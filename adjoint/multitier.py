@@ -139,6 +139,7 @@ class HRevolve(Schedule):
         entries per slot, which are remembered, in about O(n) operations for each; a slower tier without limit takes one
         such row. Costs of transfers bend the rows, and may make a row O(n^2).
 
+    >>> from adjoint import replay
     >>> tiers = (Tier("memory", 2), Tier("disk", 2, write=6, read=6))
     >>> HRevolve(tiers).cost(20).traffic
     (Traffic(slots=2, stores=8, restores=19), Traffic(slots=1, stores=1, restores=1))

@@ -102,6 +102,7 @@ class Overlapped(Schedule):
     Cost: n advances forward, and P(p, slots) for each block; online and beyond p times the slow tier's slots, those of
         `Online` on the blocks besides.
 
+    >>> from adjoint import replay
     >>> host = Tier("host", slots=None, write=5, read=5, buffers=2)
     >>> replay(Overlapped(6, host), 2000, tiers=Overlapped(6, host).tiers, adjoint_cost=2).makespan
     9605.0

@@ -1,7 +1,7 @@
 """Claims about every schedule, of whatever kind: it is a value, it is valid, and it costs what it says."""
 
 import pickle
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Any
 
 import pytest
@@ -11,18 +11,31 @@ from hypothesis import strategies as st
 from adjoint import (
     Advance,
     Binomial,
+    Bounded,
     Cost,
     Discard,
+    DiskRevolve,
+    HRevolve,
+    Mixed,
+    Multistage,
     Online,
+    Overlapped,
     Periodic,
+    Record,
     Schedule,
     ScheduleError,
     Store,
     StoreAll,
+    Tier,
+    Traffic,
+    TwoLevel,
     advances,
     replay,
 )
-from tests.adjoint.strategies import schedules, split_schedules
+from tests.adjoint.strategies import rooms, schedules, split_schedules
+
+NO_TRAFFIC = Traffic(slots=0, stores=0, restores=0)
+TWO = (Tier("memory", 2), Tier("disk", 2, write=3, read=3))
 
 EVERY = [
     Binomial(3),
@@ -32,16 +45,38 @@ EVERY = [
     Online(3),
     Online(3, leaf=4),
     Online(0, leaf=40),
+    Mixed(3),
+    Bounded(4, 200),
+    Bounded(20, 200),
+    Multistage(TWO),
+    HRevolve(TWO),
+    DiskRevolve(2, 3, 3),
+    TwoLevel(6, 2),
+    Overlapped(2, Tier("host", 3, write=3, read=3, buffers=2)),
+    Overlapped(2, Tier("host", 3, write=3, read=3, buffers=2), online=True),
 ]
 
 
 @given(schedule=schedules, steps=st.integers(0, 150))
 def test_executed_counts_equal_the_cost(schedule: Schedule, steps: int):
     cost = schedule.cost(steps)
-    counts = replay(schedule, steps, slots=cost.slots)
+    counts = replay(schedule, steps, tiers=rooms(cost))
     assert (counts.advances, counts.turns, counts.stores) == (cost.advances, cost.turns, cost.stores)
     assert counts.evaluations == cost.evaluations
     assert cost.steps == cost.turns == steps
+    assert counts.peak_slots <= cost.slots
+
+
+@given(schedule=schedules, steps=st.integers(0, 150))
+def test_executed_traffic_equals_the_cost(schedule: Schedule, steps: int):
+    cost = schedule.cost(steps)
+    if cost.traffic:
+        assert sum(tier.slots for tier in cost.traffic) == cost.slots
+        assert sum(tier.stores for tier in cost.traffic) == cost.stores
+        # A tier that nothing was written to is not counted.
+        for predicted, counted in zip_longest(cost.traffic, replay(schedule, steps).traffic, fillvalue=NO_TRAFFIC):
+            assert (predicted.stores, predicted.restores) == (counted.stores, counted.restores)
+            assert counted.slots <= predicted.slots
 
 
 @given(schedule=split_schedules, steps=st.integers(0, 150))
@@ -57,13 +92,13 @@ def test_no_split_schedule_beats_the_optimum_of_its_slots(schedule: Schedule, st
 
 @given(schedule=schedules, steps=st.integers(0, 150))
 def test_nothing_is_left_in_a_slot_at_the_end(schedule: Schedule, steps: int):
-    held: dict[int, int] = {}
+    held: dict[tuple[int, int], int] = {}
     for action in schedule.actions(steps):
         match action:
-            case Store(state, slot):
-                held[slot] = state
-            case Discard(_, slot):
-                del held[slot]
+            case Store(index, slot, tier) | Record(index, slot, tier):
+                held[tier, slot] = index
+            case Discard(_, slot, tier):
+                del held[tier, slot]
             case _:
                 pass
     assert held == {}
@@ -92,7 +127,9 @@ def test_two_iterators_do_not_disturb_each_other(schedule: Schedule):
 @pytest.mark.parametrize("schedule", EVERY, ids=repr)
 def test_a_loop_of_no_steps_has_no_turn(schedule: Schedule):
     assert list(schedule.actions(0)) == []
-    assert schedule.cost(0) == Cost(steps=0, advances=0, turns=0, stores=0, slots=0)
+    cost = schedule.cost(0)
+    assert cost == Cost(steps=0, advances=0, turns=0, stores=0, slots=0, traffic=cost.traffic)
+    assert set(cost.traffic) <= {NO_TRAFFIC}
 
 
 @pytest.mark.parametrize("schedule", EVERY, ids=repr)
