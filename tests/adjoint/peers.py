@@ -1,12 +1,18 @@
 """What the schedules of checkpoint_schedules 1.0.4 take, in the costs of `adjoint`: for comparison."""
 
+import contextlib
+import io
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import checkpoint_schedules
 from checkpoint_schedules import Copy, Forward, Move, Reverse, StorageType
 from checkpoint_schedules.hrevolve import RevolveCheckpointSchedule
 from checkpoint_schedules.hrevolve_sequences.hrevolve import get_hopt_table, hrevolve_recurse
 from checkpoint_schedules.hrevolve_sequences.utils import revolver_parameters
+
+# Its annotations ask for whole costs; its arithmetic does not.
+PEER: Any = checkpoint_schedules
 
 
 class Costs(NamedTuple):
@@ -33,6 +39,27 @@ def makespan(schedule: Iterable[Any], costs: Costs) -> float:
             case _:
                 pass
     return total
+
+
+def hrevolve(n: int, memory: int, disk: int, costs: Costs) -> Iterable[Any]:
+    """Their HRevolve as it is."""
+    return PEER.HRevolve(n, memory, disk, costs.step, costs.adjoint, costs.write, costs.read)
+
+
+def multistage(n: int, memory: int, disk: int) -> Iterable[Any]:
+    """Their binomial schedule on two tiers."""
+    return PEER.MultistageCheckpointSchedule(n, memory, disk)
+
+
+def disk_revolve(n: int, memory: int, costs: Costs) -> Iterable[Any]:
+    """Their DiskRevolve."""
+    return PEER.DiskRevolve(n, memory, costs.step, costs.adjoint, costs.write, costs.read)
+
+
+def periodic_disk_revolve(n: int, memory: int, costs: Costs) -> Iterable[Any]:
+    """Their DiskRevolve with a fixed period, without what it prints."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        return PEER.PeriodicDiskRevolve(n, memory, costs.step, costs.adjoint, costs.write, costs.read)
 
 
 def corrected_hrevolve(n: int, memory: int, disk: int, costs: Costs) -> Iterable[Any]:

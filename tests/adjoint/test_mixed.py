@@ -70,10 +70,10 @@ def test_budget_counts_the_larger_of_state_and_tape():
     assert Mixed.for_budget(100, state_bytes=30, tape_bytes=50).slots == 2
 
 
-@pytest.mark.parametrize("name", ["state_bytes", "tape_bytes"])
-def test_sizes_are_refused_by_name(name: str):
+@pytest.mark.parametrize(("state", "tape", "name"), [(0, 10, "state_bytes"), (10, 0, "tape_bytes")])
+def test_sizes_are_refused_by_name(state: int, tape: int, name: str):
     with pytest.raises(ScheduleError, match=rf"^{name}: got 0"):
-        Mixed.for_budget(**{"bytes": 100, "state_bytes": 10, "tape_bytes": 10, name: 0})
+        Mixed.for_budget(100, state, tape)
 
 
 @pytest.mark.parametrize("given", [0, -3, 1.5, None], ids=repr)

@@ -28,7 +28,8 @@ def test_what_is_no_cost_is_refused_by_name(name: str, given):
 
 
 def test_whatever_is_a_number_is_a_cost():
-    assert Tier("disk", 9, write=Fraction(1, 2)).write == 0.5
+    half: Any = Fraction(1, 2)
+    assert Tier("disk", 9, write=half).write == 0.5
     assert isinstance(Tier("disk", 9, write=2).write, int)
 
 
