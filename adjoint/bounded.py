@@ -1,8 +1,7 @@
 """The schedule for an unknown number of steps that is bounded: least evaluations wherever the bound allows it.
 
 With s slots and at most (s + 1)(s + 2) / 2 - 1 steps no step need run more than three times, once forward and twice
-again, and one sequence of stores is optimal for every number of steps up to there (Stumm & Walther 2010, Algorithm I;
-they count joined chains, which may be one step longer).
+again, and one sequence of stores is optimal for every number of steps up to there (Stumm & Walther 2010, Algorithm I).
 
 Why: reversing n steps after the forward pass takes n - s advances, the least possible, if s states are stored and gap
 a, counted from the oldest with a = 0, is at most s - a + 1 steps long: then each step of it but the last is advanced

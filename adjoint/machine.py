@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from adjoint.actions import Action, Advance, Apply, Discard, Prefetch, Record, Restore, Store, Turn
 from adjoint.errors import InvariantError
-from adjoint.timeline import Clock, Place
+from adjoint.timeline import Address, Clock
 
 Limits = Sequence[int | None]
 """For each tier how many slots it has, None standing for any number."""
@@ -57,8 +57,8 @@ class Machine:
         self.limits = limits
         self.clock = clock
         self.working: int | None = 0
-        self.held: dict[Place, Content] = {}
-        self.announced: dict[Place, int] = {}
+        self.held: dict[Address, Content] = {}
+        self.announced: dict[Address, int] = {}
         self.left = steps
         self.delivered = steps == 0
         self.position = self.advances = self.recorded = self.applied = self.discards = self.prefetches = self.peak = 0
@@ -126,15 +126,15 @@ class Machine:
         return None
 
     def discard(self, action: Discard) -> str | None:
-        place = (action.tier, action.slot)
-        held = self.held.get(place)
+        address = (action.tier, action.slot)
+        held = self.held.get(address)
         if held is None or held.number != action.state:
-            return f"it discards state {action.state}, but {self.slot_in_words(*place)}"
-        if place in self.announced:
-            return f"{held} was announced by action {self.announced[place]} and is not restored yet"
+            return f"it discards state {action.state}, but {self.slot_in_words(*address)}"
+        if address in self.announced:
+            return f"{held} was announced by action {self.announced[address]} and is not restored yet"
         self.discards += 1
         self.occupied[action.tier] -= 1
-        del self.held[place]
+        del self.held[address]
         return None
 
     def turn(self, action: Turn) -> str | None:
@@ -172,20 +172,20 @@ class Machine:
         return None
 
     def prefetch(self, action: Prefetch) -> str | None:
-        place = (action.tier, action.slot)
-        held = self.held.get(place)
+        address = (action.tier, action.slot)
+        held = self.held.get(address)
         if held is None or held.number != action.state:
-            return f"it announces state {action.state}, but {self.slot_in_words(*place)}"
-        if place in self.announced:
-            return f"{held} is announced already, by action {self.announced[place]}"
+            return f"it announces state {action.state}, but {self.slot_in_words(*address)}"
+        if address in self.announced:
+            return f"{held} is announced already, by action {self.announced[address]}"
         self.prefetches += 1
-        self.announced[place] = self.position
+        self.announced[address] = self.position
         if self.clock:
             waiting = sum(tier == action.tier for tier, _ in self.announced)
             buffers = self.clock.tiers[action.tier].buffers
             if 0 < buffers < waiting:
                 return f"tier {action.tier} has {buffers} buffers, and {waiting - 1} announced states wait in them"
-            self.clock.announce(action.tier, place)
+            self.clock.announce(action.tier, address)
         return None
 
     def move(self, state: int) -> None:
@@ -208,12 +208,14 @@ class Machine:
             if limit is not None and slot >= limit:
                 where = f" in tier {tier}" if len(self.limits) > 1 else ""
                 return f"there are {limit} slots{where}, numbered from 0: slot {slot} is not one of them"
-        place = (tier, slot)
-        if place in self.announced:
-            return f"{self.held[place]} in that slot was announced by action {self.announced[place]}: it would be lost"
-        if place not in self.held:
+        address = (tier, slot)
+        if address in self.announced:
+            return (
+                f"{self.held[address]} in that slot was announced by action {self.announced[address]}: it would be lost"
+            )
+        if address not in self.held:
             self.occupied[tier] = self.occupied.get(tier, 0) + 1
-        self.held[place] = content
+        self.held[address] = content
         self.writes[tier] = self.writes.get(tier, 0) + 1
         self.peak = max(self.peak, len(self.held))
         self.peaks[tier] = max(self.peaks.get(tier, 0), self.occupied[tier])

@@ -4,7 +4,7 @@ A state lets the steps beyond it be run again; a tape lets one step be turned wi
 takes about as much memory as a state, keeping some tapes beats keeping states alone.
 
 M(n, s) is the least number of evaluations, the taped ones counted, that reverse n steps with s slots, when state 0 is
-the working state and no slot holds anything (Maddison 2024, section 3):
+the working state and no slot holds anything (Maddison 2024):
 M(1, s) = 1, and M(n, s) = min(1 + M(n - 1, s - 1), min over 2 <= i < n of i + M(n - i, s - 1) + M(i, s)),
 the first being a tape of step 0 and the second a state 0 in a slot. No closed form is known.
 """

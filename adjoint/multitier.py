@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from adjoint.actions import Action, Advance, Apply, Discard, Prefetch, Record, Restore, Store, Turn
-from adjoint.depths import traffic_by_depth
 from adjoint.errors import ScheduleError, checked_cost
 from adjoint.hierarchy import solved, sweeps
 from adjoint.offline import Binomial
 from adjoint.replay import cost_by_replay
 from adjoint.schedule import Cost, Schedule, Traffic, checked_steps
+from adjoint.stack import traffic_by_place
 from adjoint.tiers import Tier, checked_tiers
 
 STEP_COST_ADVICE = "give the cost of one step in the unit of the tiers' costs"
@@ -80,16 +80,16 @@ class Multistage(Schedule):
     def actions(self, steps: int) -> Iterator[Action]:
         """See `Schedule.actions`."""
         n = checked_steps(steps)
-        places = self.places(n)
-        return moved(Binomial(self.slots, self.joined).actions(n), 0, places.__getitem__)
+        addresses = self.addresses(n)
+        return moved(Binomial(self.slots, self.joined).actions(n), 0, addresses.__getitem__)
 
     def cost(self, steps: int) -> Cost:
         """See `Schedule.cost`."""
         n = checked_steps(steps)
         cost = Binomial(self.slots, self.joined).cost(n)
         tiers = [[0, 0, 0] for _ in self.tiers]
-        depths = traffic_by_depth(self.chain(n), self.slots)
-        for (tier, _), (stores, restores) in zip(self.places(n), depths, strict=True):
+        traffic_there = traffic_by_place(self.chain(n), self.slots)
+        for (tier, _), (stores, restores) in zip(self.addresses(n), traffic_there, strict=True):
             for entry, amount in enumerate((1, stores, restores)):
                 tiers[tier][entry] += amount
         traffic = tuple(Traffic(*tier) for tier in tiers)
@@ -104,23 +104,23 @@ class Multistage(Schedule):
         """See `Binomial.chain`."""
         return Binomial(self.slots, self.joined).chain(n)
 
-    def places(self, n: int) -> list[tuple[int, int]]:
-        """The tier and the slot for each depth of the stack: what costs most to move lies in the faster tier."""
+    def addresses(self, n: int) -> list[tuple[int, int]]:
+        """The tier and the slot for each place of the stack: what costs most to move lies in the faster tier."""
         fast, slow = self.tiers
         write, read = slow.write - fast.write, slow.read - fast.read
         if write == read == 0:
             write = read = 1
-        traffic = traffic_by_depth(self.chain(n), self.slots)
+        traffic = traffic_by_place(self.chain(n), self.slots)
         saved = [write * stores + read * restores for stores, restores in traffic]
         # Of equals the newer states lie in the faster tier.
-        busiest = sorted(range(len(saved)), key=lambda depth: (-saved[depth], -depth))[: fast.slots]
+        busiest = sorted(range(len(saved)), key=lambda place: (-saved[place], -place))[: fast.slots]
         numbers = [0, 0]
-        places: list[tuple[int, int]] = []
-        for depth in range(len(saved)):
-            tier = 0 if depth in busiest else 1
-            places.append((tier, numbers[tier]))
+        addresses: list[tuple[int, int]] = []
+        for place in range(len(saved)):
+            tier = 0 if place in busiest else 1
+            addresses.append((tier, numbers[tier]))
             numbers[tier] += 1
-        return places
+        return addresses
 
 
 @dataclass(frozen=True)
@@ -265,7 +265,7 @@ def fastest(tiers: tuple[Tier, ...], step_cost: float, n: int, joined: bool) -> 
             yield action
 
 
-def moved(actions: Iterator[Action], shift: int, place: Callable[[int], tuple[int, int]]) -> Iterator[Action]:
+def moved(actions: Iterator[Action], shift: int, address: Callable[[int], tuple[int, int]]) -> Iterator[Action]:
     """Actions on a part of a longer chain that begins at state `shift`, each slot moved to a tier and a slot there."""
     for action in actions:
         match action:
@@ -274,8 +274,8 @@ def moved(actions: Iterator[Action], shift: int, place: Callable[[int], tuple[in
             case Turn(step):
                 yield Turn(step + shift)
             case Record(index, slot) | Apply(index, slot) | Prefetch(index, slot):
-                tier, slot = place(slot)
+                tier, slot = address(slot)
                 yield type(action)(index + shift, slot, tier)
             case Store(index, slot) | Restore(index, slot) | Discard(index, slot):
-                tier, slot = place(slot)
+                tier, slot = address(slot)
                 yield type(action)(index + shift, slot, tier)

@@ -12,7 +12,7 @@ from itertools import accumulate
 from adjoint.errors import ScheduleError, checked_cost
 from adjoint.tiers import Tier
 
-Place = tuple[int, int]
+Address = tuple[int, int]
 """A tier and a slot in it."""
 
 
@@ -32,7 +32,7 @@ class Clock:
         # When each tier's link is free, when its writes under way end, and when what is announced arrives.
         self.links: list[float] = [0 for _ in tiers]
         self.writes: list[list[float]] = [[] for _ in tiers]
-        self.announced: list[dict[Place, float]] = [{} for _ in tiers]
+        self.announced: list[dict[Address, float]] = [{} for _ in tiers]
 
     def run(self, start: int, stop: int) -> None:
         """Evaluates steps."""
@@ -54,15 +54,15 @@ class Clock:
         else:
             self.now = self.occupy(number, tier.write)
 
-    def announce(self, number: int, place: Place) -> None:
+    def announce(self, number: int, address: Address) -> None:
         """Begins to read, where the tier has a buffer for it."""
         tier = self.tiers[number]
         if tier.buffers:
-            self.announced[number][place] = self.occupy(number, tier.read)
+            self.announced[number][address] = self.occupy(number, tier.read)
 
-    def read(self, number: int, place: Place) -> None:
+    def read(self, number: int, address: Address) -> None:
         """Reads from a tier, or waits for what was announced."""
-        arrival = self.announced[number].pop(place, None)
+        arrival = self.announced[number].pop(address, None)
         self.now = max(self.now, self.occupy(number, self.tiers[number].read) if arrival is None else arrival)
 
     def occupy(self, number: int, cost: float) -> float:

@@ -230,9 +230,9 @@ def prefetched(actions: Iterator[Action], tier: int) -> Iterator[Action]:
     reversing = False
     for action in actions:
         if isinstance(action, Restore) and action.tier == tier:
-            place = earliest.get(action.slot, 0)
-            if reversing and place < len(waiting):
-                waiting.insert(place, Prefetch(action.state, action.slot, tier))
+            index = earliest.get(action.slot, 0)
+            if reversing and index < len(waiting):
+                waiting.insert(index, Prefetch(action.state, action.slot, tier))
             yield from waiting
             yield action
             waiting.clear()

@@ -1,4 +1,4 @@
-"""Claims about `adjoint.depths`: the formulas count what the actions do."""
+"""Claims about `adjoint.stack`: the formulas count what the actions do."""
 
 from time import perf_counter
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjoint import Binomial, Restore, Store, advances, fewest_stores
-from adjoint.depths import traffic_by_depth
+from adjoint.stack import traffic_by_place
 
 
 def counted(n: int, s: int) -> list[tuple[int, int]]:
@@ -24,19 +24,19 @@ def counted(n: int, s: int) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("s", range(1, 9))
 @pytest.mark.parametrize("n", [2, 3, 5, 9, 10, 11, 20, 21, 34, 35, 36, 56, 70, 99])
 def test_traffic_equals_the_counts(n: int, s: int):
-    assert traffic_by_depth(n, s) == counted(n, s)
+    assert traffic_by_place(n, s) == counted(n, s)
 
 
 @given(n=st.integers(2, 400), s=st.integers(1, 40))
 def test_traffic_equals_the_counts_anywhere(n: int, s: int):
-    assert traffic_by_depth(n, s) == counted(n, s)
+    assert traffic_by_place(n, s) == counted(n, s)
 
 
 @pytest.mark.parametrize("s", [1, 2, 8, 64])
 def test_sums_are_exact_where_nobody_could_run_it(s: int):
     n = 10**8
     begun = perf_counter()
-    traffic = traffic_by_depth(n, s)
+    traffic = traffic_by_place(n, s)
     assert perf_counter() - begun < 1
     assert sum(stores for stores, _ in traffic) == fewest_stores(n, s)
     # Every step but the last is turned after a restore.
@@ -45,4 +45,4 @@ def test_sums_are_exact_where_nobody_could_run_it(s: int):
 
 
 def test_one_step_needs_no_slot():
-    assert traffic_by_depth(1, 3) == traffic_by_depth(0, 3) == []
+    assert traffic_by_place(1, 3) == traffic_by_place(0, 3) == []
