@@ -71,6 +71,9 @@ class Cost:
 class Schedule(ABC):
     """Which states to keep and which steps to redo, for a chain of any length. Subclass it to add a schedule.
 
+    A schedule is a frozen dataclass: two that are made alike are equal, and may be hashed and pickled. Those of this
+    package also have a constructor `for_budget(bytes, state_bytes, ...)`, which fills an amount of memory with slots.
+
     A schedule is *split* when its forward pass delivers the last state before the first turn, as the loops of a
     compiler need it; it is *joined* when the forward pass runs straight into the first turn.
 

@@ -120,6 +120,21 @@ def least_weighted_work(costs: Sequence[float], s: int) -> float:
     return least(0, len(costs), s)
 
 
+def least_hierarchical_cost(n: int, rooms: Rooms, step_cost: float) -> float:
+    """Advances, writes and reads if older states lie in slower tiers (Herrmann & Pallez 2020), every split tried."""
+    base: list[float] = [0, 0, *[1e18] * (n - 1)]
+    for capacity, write, read in zip(*rooms, strict=True):
+        right = base
+        for _ in range(capacity):
+            stored = [0.0, 0.0]
+            for length in range(2, n + 1):
+                again = [j * step_cost + right[length - j] + read + stored[j] for j in range(1, length)]
+                stored.append(min(base[length], *again))
+            right = [0, 0, *(min(base[length], write + stored[length]) for length in range(2, n + 1))]
+        base = right
+    return base[n]
+
+
 def least_tiered_cost(n: int, rooms: Rooms, step_cost: float) -> float:
     """Advances, writes and reads of the least stack-like reversal, whatever tier each stored state goes to.
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from adjoint import HRevolve, Tier, replay
 from adjoint.hierarchy import solved
-from tests.tier_oracles import Rooms, cheapest_reversal, least_tiered_cost
+from tests.tier_oracles import Rooms, cheapest_reversal, least_hierarchical_cost, least_tiered_cost
 
 
 def as_tiers(rooms: Rooms) -> tuple[Tier, ...]:
@@ -54,6 +54,12 @@ def test_no_reversal_at_all_is_faster_anywhere(rooms: Rooms, n: int, step_cost: 
 @settings(max_examples=40, deadline=None)
 def test_older_states_in_slower_tiers_lose_nothing(rooms: Rooms, n: int, step_cost: float):
     assert makespan(rooms, n, step_cost) == pytest.approx(n * step_cost + least_tiered_cost(n, rooms, step_cost))
+
+
+@given(rooms=ordered_rooms(most_tiers=3, most_slots=4), n=st.integers(60, 140), step_cost=st.sampled_from([0.5, 1, 3]))
+@settings(max_examples=15, deadline=None)
+def test_long_chains_equal_the_recurrence_that_tries_every_split(rooms: Rooms, n: int, step_cost: float):
+    assert makespan(rooms, n, step_cost) == pytest.approx(n * step_cost + least_hierarchical_cost(n, rooms, step_cost))
 
 
 def test_in_tiers_that_are_not_ordered_something_would_be_lost():

@@ -1,6 +1,7 @@
 """Claims about every schedule, of whatever kind: it is a value, it is valid, and it costs what it says."""
 
 import pickle
+from collections.abc import Callable
 from itertools import islice, zip_longest
 from typing import Any
 
@@ -29,6 +30,7 @@ from adjoint import (
     Tier,
     Traffic,
     TwoLevel,
+    Weighted,
     advances,
     replay,
 )
@@ -55,6 +57,8 @@ EVERY = [
     Overlapped(2, Tier("host", 3, write=3, read=3, buffers=2)),
     Overlapped(2, Tier("host", 3, write=3, read=3, buffers=2), online=True),
 ]
+# A tier without limit may be the first one, too.
+EVERY.append(HRevolve((Tier("memory", None), Tier("disk", 2, write=3, read=3))))
 
 
 @given(schedule=schedules, steps=st.integers(0, 150))
@@ -155,11 +159,48 @@ def test_depth_is_not_limited_by_recursion(schedule: Schedule):
     assert counts.turns == 5000
 
 
-@pytest.mark.parametrize("schedule", [Binomial(3), Online(3), Periodic(10**4), Online(8, leaf=100)], ids=repr)
+LONG: list[Schedule] = [
+    Binomial(3),
+    Online(3),
+    Periodic(10**4),
+    Online(8, leaf=100),
+    Bounded(8, 10**9),
+    Multistage((Tier("memory", 8), Tier("disk", 8, write=3, read=3))),
+    TwoLevel(10**4, 5),
+    Overlapped(5, Tier("host", 10**4, write=3, read=3, buffers=2)),
+    Overlapped(5, Tier("host", 64, write=3, read=3, buffers=2), online=True),
+]
+
+
+@pytest.mark.parametrize("schedule", LONG, ids=repr)
 def test_cost_is_exact_where_nobody_could_run_it(schedule: Schedule):
     cost = schedule.cost(10**8)
     assert cost.turns == 10**8
     assert cost.evaluations >= advances(10**8 + 1, cost.slots) + 10**8
+
+
+BUDGETS: list[Callable[[int], Schedule]] = [
+    lambda bytes: Binomial.for_budget(bytes, 10),
+    lambda bytes: StoreAll.for_budget(bytes, 10, steps=1),
+    lambda bytes: Periodic.for_budget(bytes, 10, steps=1),
+    lambda bytes: Online.for_budget(bytes, 10),
+    lambda bytes: Bounded.for_budget(bytes, 10, max_steps=9),
+    lambda bytes: Mixed.for_budget(bytes, 10, tape_bytes=3),
+    lambda bytes: Weighted.for_budget(bytes, 10, costs=[1]),
+    lambda bytes: Multistage.for_budget(bytes, 10, slower=TWO[1]),
+    lambda bytes: HRevolve.for_budget(bytes, 10, slower=TWO[1:]),
+    lambda bytes: DiskRevolve.for_budget(bytes, 10, write=1, read=1),
+    lambda bytes: TwoLevel.for_budget(bytes, 10, period=4),
+    lambda bytes: Overlapped.for_budget(bytes + 20, 10, slow=Tier("host", 3, buffers=2)),
+]
+
+
+@pytest.mark.parametrize("make", BUDGETS)
+def test_a_budget_is_filled_and_one_for_no_state_is_refused(make: Callable[[int], Schedule]):
+    assert replay(make(10), 1).turns == 1
+    assert make(29) == make(20)
+    with pytest.raises(ScheduleError, match=r"^bytes: got"):
+        make(9)
 
 
 def test_the_interface_cannot_be_used_by_itself():
