@@ -44,6 +44,14 @@ def test_no_reversal_at_all_is_faster(rooms: Rooms, n: int):
     assert makespan(rooms, n) == cheapest_reversal([1] * n, rooms)
 
 
+@pytest.mark.parametrize("rooms", SMALL, ids=repr)
+def test_no_split_reversal_at_all_is_faster(rooms: Rooms):
+    tiers = as_tiers(rooms)
+    # The use of state n is a last step that costs nothing.
+    searched = cheapest_reversal([1] * 6 + [0], rooms)
+    assert replay(HRevolve(tiers), 6, tiers=tiers, adjoint_cost=0).makespan == searched
+
+
 @given(rooms=ordered_rooms(most_tiers=2, most_slots=2), n=st.integers(1, 7), step_cost=st.sampled_from([0.5, 1, 3]))
 @settings(max_examples=30, deadline=None)
 def test_no_reversal_at_all_is_faster_anywhere(rooms: Rooms, n: int, step_cost: float):

@@ -20,6 +20,13 @@ def test_no_reversal_at_all_is_cheaper(n: int, s: int):
     assert Mixed(s, joined=True).cost(n).evaluations == searched
 
 
+@pytest.mark.parametrize(("n", "s"), [(3, 1), (6, 2), (7, 3)])
+def test_no_split_reversal_at_all_is_cheaper(n: int, s: int):
+    # The use of state n is a last step that costs nothing.
+    searched = cheapest_reversal([1] * n + [0], Rooms((s,), (0,), (0,)), tapes=True)
+    assert Mixed(s).cost(n).evaluations == searched
+
+
 @given(steps=st.integers(1, 60), slots=st.integers(1, 8))
 def test_joined_and_split_totals_equal_the_recurrence(steps: int, slots: int):
     assert replay(Mixed(slots, joined=True), steps).evaluations == fewest_mixed_evaluations(steps, slots)

@@ -65,6 +65,16 @@ def test_checkpoint_schedules_is_never_faster_on_an_unlimited_disk(n: int, capac
     assert time_of(ours, ours.tiers, n, costs) <= min(theirs)
 
 
+@pytest.mark.parametrize(("capacities", "transfer"), list(product(CAPACITIES, TRANSFERS)))
+@pytest.mark.parametrize("n", [9, 60, 100])
+def test_their_multistage_is_never_faster(n: int, capacities, transfer):
+    costs = Costs(1, 1, *transfer)
+    memory, disk = capacities
+    tiers = (Tier("memory", memory), Tier("disk", disk, *transfer))
+    theirs = makespan(peers.multistage(n, memory, disk), costs)
+    assert time_of(Multistage(tiers, joined=True), tiers, n, costs) <= theirs
+
+
 def test_their_swapped_arguments_cost_time():
     costs = Costs(step=1, adjoint=9, write=4, read=4)
     swapped = peers.hrevolve(40, 2, 3, costs)
