@@ -3,9 +3,9 @@
 The package is about integers alone: it knows no array library and imports the standard library only.
 A schedule gives actions; whoever owns the steps carries them out. `replay` does so on integers and checks them.
 
-Conventions, everywhere: step i maps state i to state i + 1; ranges are half-open; a slot holds one state; a number of
-slots counts every one of them, that of state 0 included; the working state needs no slot; evaluations count the taped
-steps of the turns as well.
+Conventions, everywhere: step i maps state i to state i + 1; ranges are half-open; a slot holds one state, or one step's
+tape; a number of slots counts every one of them, that of state 0 included; the working state needs no slot; tiers are
+numbered from 0, the fastest; evaluations count the taped steps as well.
 """
 
 from adjoint.actions import Action, Advance, Apply, Discard, Prefetch, Record, Restore, Store, Turn

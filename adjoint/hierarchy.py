@@ -45,7 +45,7 @@ class Level:
         return m if self.tier.slots is None else m - 1
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=4)
 def solved(tiers: tuple[Tier, ...], step_cost: float, n: int) -> tuple[Level, ...]:
     """The tables for chains of up to n steps.
 

@@ -149,7 +149,7 @@ def mixed_offset(rows: list[Row], n: int, s: int) -> int:
     return 0 if 1 + right[n - 1] <= least else offset
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=4)
 def mixed_rows(n: int, slots: int) -> list[Row]:
     """M(l, s) for every l <= n and s <= slots, as rows[s][l]; rows[0] is not used."""
     rows: list[Row] = [[], [0, *(length * (length + 1) // 2 - (length > 1) for length in range(1, n + 1))]]

@@ -113,7 +113,7 @@ class Multistage(Schedule):
         traffic = traffic_by_place(self.chain(n), self.slots)
         saved = [write * stores + read * restores for stores, restores in traffic]
         # Of equals the newer states lie in the faster tier.
-        busiest = sorted(range(len(saved)), key=lambda place: (-saved[place], -place))[: fast.slots]
+        busiest = set(sorted(range(len(saved)), key=lambda place: (-saved[place], -place))[: fast.slots])
         numbers = [0, 0]
         addresses: list[tuple[int, int]] = []
         for place in range(len(saved)):
