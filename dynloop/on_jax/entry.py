@@ -4,7 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import export, lax
 from jax import tree_util as jtu
 
 from dynloop.checkpoints import Storage
@@ -82,4 +82,11 @@ jtu.register_pytree_with_keys(
         None,
     ),
     lambda _, children: Result(*children),
+)
+# An exported function may return a Result; who reads it in another process has imported `dynloop.on_jax`.
+export.register_pytree_node_serialization(
+    Result,
+    serialized_name="dynloop.Result",
+    serialize_auxdata=lambda _: b"",
+    deserialize_auxdata=lambda _: None,
 )

@@ -99,7 +99,7 @@ def _trace(
 
     inputs = [*constant_avals, *carry_avals, *counter_avals]
     loop = Loop(Traced(flat_cond, inputs), Traced(flat_body, inputs), n_cond + n_body, storage)
-    if not storage.is_forward_only:
+    if not storage.is_forward_only and loop.carry_bytes is not None:
         # A Memory that is too small fails at the call, not at the gradient.
         storage.layout(loop.carry_bytes)
     return Functions(traced_cond, traced_body, loop, carry_avals)

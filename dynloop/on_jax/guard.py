@@ -3,6 +3,9 @@
 A check on a loop's output alone is dead code when only the gradient is used: the compiler drops
 the output and the check with it. The guard is linear in what it passes, so its tangent and its
 transpose are guards as well, on the tangents and on the cotangents that the reverse sweep reads.
+
+To raise, the program calls Python. One that is exported, or compiled for a machine without such
+calls, cannot: the guard refuses to be lowered there, rather than to pass what it should have stopped.
 """
 
 from collections.abc import Sequence
@@ -11,6 +14,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 
+from dynloop.errors import ArgumentError
 from dynloop.on_jax import internals
 from dynloop.on_jax.flat import merge, pick
 
@@ -52,9 +56,16 @@ def _batch(axis_data: Any, args: Sequence[Any], dims: Sequence[Any], *, message:
     return guarded(pred, args[1:], message), list(dims[1:])
 
 
+def _refusal(reason: str) -> ArgumentError:
+    return ArgumentError(
+        'while_loop: on_max_steps="raise" needs a program that can call Python while it runs, and this one cannot '
+        f'({reason}). Give on_max_steps="stop", and full_output=True to learn whether the bound was reached; or "nan".'
+    )
+
+
 guard_p.def_impl(_meaning)
 guard_p.def_abstract_eval(lambda pred, *avals, message: list(avals))
-internals.set_lowering(guard_p, _meaning)
+internals.set_calling_lowering(guard_p, _meaning, _refusal)
 internals.set_jvp(guard_p, _jvp)
 internals.set_transpose(guard_p, _transpose)
 internals.set_batching(guard_p, _batch)

@@ -65,10 +65,11 @@ class Loop:
         return self.storage.layout(self.carry_bytes)
 
     @property
-    def carry_bytes(self) -> int:
-        """Of one lane."""
+    def carry_bytes(self) -> int | None:
+        """Of one lane; None if a shape is symbolic, as `jax.export` has them."""
         copies = self.copies or (1,) * self.carries
-        return sum(a.size * a.dtype.itemsize // n for a, n in zip(self.carry_avals, copies, strict=True))
+        total = sum(a.size * a.dtype.itemsize // n for a, n in zip(self.carry_avals, copies, strict=True))
+        return total if isinstance(total, int) else None
 
     def __repr__(self) -> str:
         return f"Loop(constants={self.constants}, carries={self.carries}{', joint' if self.split else ''})"

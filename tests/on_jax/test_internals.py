@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
 
 from dynloop.on_jax import internals
+from tests.user_process import run_python
+
+pytestmark = pytest.mark.versions
 
 X, V = jnp.asarray(5.0), jnp.asarray(7.0)
 
@@ -90,6 +94,32 @@ def test_a_primitive_has_its_name_and_several_results(primitive: Any):
 
 def test_set_lowering_gives_the_compiled_meaning(primitive: Any):
     assert [float(x) for x in jax.jit(primitive.bind)(X)] == [10, 15]
+
+
+@pytest.fixture
+def calling() -> Any:
+    """A primitive that calls Python while it runs, and whose refusal is a KeyError."""
+    calls_back = internals.new_primitive("dynloop_test_calls_back")
+    calls_back.def_abstract_eval(lambda aval: [aval])
+    result = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype)
+    internals.set_calling_lowering(calls_back, lambda x: [jax.pure_callback(np.cos, result(x), x)], KeyError)
+    return jax.jit(lambda x: calls_back.bind(x)[0])
+
+
+def test_set_calling_lowering_gives_the_compiled_meaning(calling: Any):
+    np.testing.assert_allclose(calling(X), np.cos(X), rtol=1e-14)
+
+
+def test_set_calling_lowering_refuses_what_is_exported(calling: Any):
+    with pytest.raises(KeyError, match="exported"):
+        jax.export.export(calling)(X)
+
+
+@pytest.mark.parametrize("platforms", [("cuda",), ("cpu", "cuda")], ids=["another", "several"])
+def test_set_calling_lowering_refuses_other_machines_with_jaxs_reason(calling: Any, platforms: tuple[str, ...]):
+    with pytest.raises(KeyError, match="platform") as refused:
+        calling.trace(X).lower(lowering_platforms=platforms)
+    assert str(refused.value.__cause__) in str(refused.value)
 
 
 def test_set_jvp_is_found_by_jvp(primitive: Any, calls: list[str]):
@@ -268,6 +298,26 @@ def test_tracers_are_told():
     jax.make_jaxpr(lambda x: seen.append(isinstance(x, internals.Tracer)) or x)(X)
     assert seen == [True]
     assert not isinstance(X, internals.Tracer)
+
+
+def test_this_version_is_a_tested_one():
+    assert jax.__version__ in internals.TESTED
+
+
+MOVED = """
+from jax.interpreters import ad
+del ad.primitive_transposes
+import dynloop.on_jax
+"""
+
+
+def test_a_jax_that_moves_a_name_is_told_which_versions_work():
+    with pytest.raises(AssertionError) as failed:
+        run_python("-c", MOVED)
+    last = str(failed.value).strip().splitlines()[-1]
+    assert last.startswith(f"ImportError: dynloop's JAX backend needs what jax {jax.__version__} does not have")
+    assert "primitive_transposes" in last
+    assert "It works with jax 0.10.2 (Python 3.11) and jax 0.12.0.1 (Python 3.12): pip install" in last
 
 
 PUBLIC = [name for name in vars(internals) if not name.startswith("_")]
