@@ -63,9 +63,7 @@ def set_lowering(primitive: Any, function: Callable[..., Any]) -> None:
     mlir.register_lowering(primitive, mlir.lower_fun(function, multiple_results=True))
 
 
-def set_calling_lowering(
-    primitive: Any, function: Callable[..., Any], refusal: Callable[[str], Exception]
-) -> None:
+def set_calling_lowering(primitive: Any, function: Callable[..., Any], refusal: Callable[[str], Exception]) -> None:
     """The same for a meaning that calls Python while the program runs; `refusal(reason)` is raised if it cannot."""
     lower = mlir.lower_fun(function, multiple_results=True)
 

@@ -35,7 +35,8 @@ def grow(y: jax.Array) -> jax.Array:
 
 def grown(x: jax.Array, **options: Any) -> jax.Array:
     """A function of vectors of any length but zero."""
-    return jnp.sum(dynloop.while_loop(far, grow, x, **({"checkpoints": 2} | options)) ** 2)
+    options = {"checkpoints": 2} | options
+    return jnp.sum(dynloop.while_loop(far, grow, x, **options) ** 2)
 
 
 def weighted(x: jax.Array) -> jax.Array:
