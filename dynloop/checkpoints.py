@@ -125,7 +125,7 @@ class Storage:
                 f"{self.name}: checkpoints={given} counts the bytes of a state, and the size of this carry is "
                 f"symbolic; give a number of slots, such as checkpoints={AUTO_SLOTS[0]}"
             )
-        slots, leaf = self._slots_and_leaf(max(carry_bytes or 1, 1))
+        slots, leaf = self._slots_and_leaf(carry_bytes or 1)
         if self.bound is None:
             return Layout(slots, leaf)
         if self.bound <= slots + leaf:

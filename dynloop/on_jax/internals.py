@@ -32,7 +32,7 @@ except (ImportError, AttributeError, KeyError) as error:
     works = " and ".join(f"jax {version} (Python {python})" for version, python in TESTED.items())
     raise ImportError(
         f"dynloop's JAX backend needs what jax {jax.__version__} does not have where it is looked for ({error}). "
-        f"It works with {works}: pip install 'jax=={next(reversed(TESTED))}'"
+        f"It works with {works}: pip install 'jax=={next(iter(TESTED))}'"
     ) from error
 
 Primitive = extend.Primitive
