@@ -117,9 +117,19 @@ class Storage:
     def is_forward_only(self) -> bool:
         return self.checkpoints == 0 and isinstance(self.checkpoints, int)
 
-    def layout(self, carry_bytes: int) -> Layout:
-        """Rows for a carry of this many bytes."""
-        slots, leaf = self._slots_and_leaf(max(carry_bytes, 1))
+    @property
+    def counts_bytes(self) -> bool:
+        return self.checkpoints in ("auto", None) or isinstance(self.checkpoints, Memory)
+
+    def layout(self, carry_bytes: int | None) -> Layout:
+        """Rows for a carry of this many bytes; None where that is known only when the program runs."""
+        if carry_bytes is None and self.counts_bytes:
+            given = f"dynloop.Memory({self.checkpoints.amount!r})" if isinstance(self.checkpoints, Memory) else '"auto"'
+            raise ArgumentError(
+                f"{self.name}: checkpoints={given} counts the bytes of a state, and the size of this carry is "
+                f"symbolic; give a number of slots, such as checkpoints={AUTO_SLOTS[0]}"
+            )
+        slots, leaf = self._slots_and_leaf(carry_bytes or 1)
         if self.bound is None:
             return Layout(slots, leaf)
         if self.bound <= slots + leaf:

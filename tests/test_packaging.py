@@ -68,6 +68,17 @@ def test_every_direct_dependency_is_pinned_within_its_range() -> None:
     assert unpinned(EXTRAS, pins((ROOT / "constraints.txt").read_text(encoding="utf-8"))) == []
 
 
+def test_every_dependency_of_the_newest_run_is_pinned_within_its_range() -> None:
+    newest = pins((ROOT / "constraints-newest.txt").read_text(encoding="utf-8"))
+    assert unpinned({extra: EXTRAS[extra] for extra in ("jax", "test")}, newest) == []
+
+
+def test_the_message_for_another_jax_names_the_pinned_ones() -> None:
+    files = ("constraints.txt", "constraints-newest.txt")
+    pinned = [pins((ROOT / file).read_text(encoding="utf-8"))["jax"] for file in files]
+    assert re.findall(r'"([\d.]+)": "3', (ROOT / "dynloop/on_jax/internals.py").read_text(encoding="utf-8")) == pinned
+
+
 @pytest.mark.parametrize("text", ["numpy==1.0\n", "scipy==2.0\n", "# numpy==2.0\n"])
 def test_a_wrong_pin_is_found(text: str) -> None:
     assert unpinned({"test": ["numpy>=2.0"]}, pins(text)) == ["numpy>=2.0"]

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import export, lax
 from jax import tree_util as jtu
 
 from dynloop.checkpoints import storage
@@ -14,7 +14,7 @@ from dynloop.on_jax import internals
 from dynloop.on_jax.flat import merge, pick
 from dynloop.on_jax.form import Form, Setting
 from dynloop.on_jax.functions import Functions, prepare
-from dynloop.on_jax.guard import guarded
+from dynloop.on_jax.guard import Alarm, guarded
 from dynloop.on_jax.leaves import KINDS, as_array, as_dtype, is_differentiable
 from dynloop.on_jax.primitives import loop_p
 from dynloop.on_jax.varying import any_device, most_of_devices, vary_all
@@ -139,8 +139,13 @@ def _checked(
             f"{options.name}: max_steps={bound} was reached and the condition still held. Raise max_steps, or give "
             'on_max_steps="stop" for the partial result or "nan" for NaN.'
         )
+        alarm = Alarm(
+            message,
+            f'{options.name}: on_max_steps="raise"',
+            'Give on_max_steps="stop", and full_output=True to learn whether the bound was reached; or "nan".',
+        )
         values = [steps] if status is None else [steps, status]
-        checked = _guarded(is_bound, [*values, *out, *ys], message)
+        checked = _guarded(is_bound, [*values, *out, *ys], alarm)
         steps, status = checked[0], checked[len(values) - 1] if options.full_output else None
         out, ys = checked[len(values) :][: len(out)], checked[len(values) + len(out) :]
     elif bound is not None and options.on_max_steps == "nan":
@@ -157,11 +162,11 @@ def _status(functions: Functions, out: list[Any], is_bound: Any) -> Any:
     return jnp.where(is_nan, StoppedBecause.NONFINITE.value, status).astype(jnp.int32)
 
 
-def _guarded(is_bound: Any, xs: list[Any], message: str) -> list[Any]:
+def _guarded(is_bound: Any, xs: list[Any], alarm: Alarm) -> list[Any]:
     """The guard on every leaf; typed keys pass it as the numbers they consist of."""
     is_key = [internals.is_extended(x.dtype) for x in xs]
     plain = [jax.random.key_data(x) if k else x for x, k in zip(xs, is_key, strict=True)]
-    checked = zip(guarded(is_bound, plain, message), xs, is_key, strict=True)
+    checked = zip(guarded(is_bound, plain, alarm), xs, is_key, strict=True)
     return [jax.random.wrap_key_data(y, impl=jax.random.key_impl(x)) if k else y for y, x, k in checked]
 
 
@@ -227,4 +232,11 @@ jtu.register_pytree_with_keys(
         None,
     ),
     lambda _, children: Result(*children),
+)
+# An exported function may return a Result; who reads it in another process has imported `dynloop.on_jax`.
+export.register_pytree_node_serialization(
+    Result,
+    serialized_name="dynloop.Result",
+    serialize_auxdata=lambda _: b"",
+    deserialize_auxdata=lambda _: None,
 )

@@ -113,7 +113,7 @@ def _trace(
         form, traced_cond, traced_body, tree, is_invariant, carry_avals, [plain(a) for a in extra], setting, names
     )
     loop = assembly.loop()
-    if not setting.storage.is_forward_only:
+    if not setting.storage.is_forward_only and loop.state_bytes is not None:
         # A Memory that is too small fails at the call, not at the gradient.
         setting.storage.layout(loop.state_bytes)
     return Functions(form, traced_cond, traced_body, loop, carry_avals, is_invariant, y_tree, names)

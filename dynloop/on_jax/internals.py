@@ -4,7 +4,7 @@ JAX documents how to define a primitive, but not every table in which a primitiv
 entered, nor the names by which a rule asks about tracers and abstract values. Each of them is
 reached from this file only, under a name of ours, and `tests/on_jax/test_internals.py` exercises
 each, so that a JAX that moves one is found by one failing test and mended in one place.
-No module of `jax._src` is used.
+No module of `jax._src` is used. The tests run on every version in `TESTED`, the oldest and the newest.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,6 +13,9 @@ from typing import Any
 import jax
 import jax.core
 import jax.numpy as jnp
+
+# With the Python that each was tested on.
+TESTED = {"0.10.2": "3.11", "0.12.0.1": "3.12"}
 
 try:
     from jax.extend import core as extend
@@ -25,10 +28,11 @@ try:
     _PARTIAL_EVALS = pe.custom_partial_eval_rules
     _CHECKPOINTS = pe.partial_eval_jaxpr_custom_rules
     _HAS_NAMED_AXES = vars(extend)["nonempty_axis_env_DO_NOT_USE"]
-except (ImportError, AttributeError, KeyError) as error:  # pragma: no cover - needs a JAX that does not exist yet
+except (ImportError, AttributeError, KeyError) as error:
+    works = " and ".join(f"jax {version} (Python {python})" for version, python in TESTED.items())
     raise ImportError(
-        f"dynloop's JAX backend needs what jax {jax.__version__} keeps elsewhere ({error}); "
-        "it works with jax 0.10.2: pip install 'jax==0.10.2'"
+        f"dynloop's JAX backend needs what jax {jax.__version__} does not have where it is looked for ({error}). "
+        f"It works with {works}: pip install 'jax=={next(iter(TESTED))}'"
     ) from error
 
 Primitive = extend.Primitive
@@ -57,6 +61,22 @@ set_checkpoint = _CHECKPOINTS.__setitem__
 def set_lowering(primitive: Any, function: Callable[..., Any]) -> None:
     """`function(*args, **params)` is the primitive's meaning, lowered by tracing it."""
     mlir.register_lowering(primitive, mlir.lower_fun(function, multiple_results=True))
+
+
+def set_calling_lowering(primitive: Any, function: Callable[..., Any], refusal: Callable[..., Exception]) -> None:
+    """The same for a meaning that calls Python while the program runs; `refusal(reason, **params)` is raised if not."""
+    lower = mlir.lower_fun(function, multiple_results=True)
+
+    def rule(context: Any, *args: Any, **params: Any) -> Any:
+        if context.module_context.lowering_parameters.for_export:
+            raise refusal("it is exported", **params)
+        try:
+            return lower(context, *args, **params)
+        # JAX says in either of these ways that a platform, or this machine for another platform, has no callbacks.
+        except (NotImplementedError, ValueError) as error:
+            raise refusal(str(error), **params) from error
+
+    mlir.register_lowering(primitive, rule)
 
 
 # ---- symbolic zeros

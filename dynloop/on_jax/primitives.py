@@ -40,8 +40,9 @@ def define(primitive: Any, meaning: Callable[..., Any], outputs: Callable[..., l
         memory = params["loop"].memory
         entry = (primitive, params.get("step"), params.get("is_joint"))
         if entry not in memory:
-            memory[entry] = jax.jit(partial(primitive.bind, **params))
-        # Under `jax.disable_jit` the jitted bind would be the bind, and would come back here.
+            # The meaning, not the bind: under `jax.debug_nans` JAX runs once more, without its jit, what gave a NaN.
+            memory[entry] = jax.jit(partial(meaning, **params))
+        # The body was traced before; under `jax.disable_jit` its steps would be run equation by equation.
         with jax.disable_jit(False):
             return memory[entry](*args)
 

@@ -167,11 +167,12 @@ class Loop:
         return layout if any(self.is_kept) else checkpoints.Layout(0, 1)
 
     @property
-    def state_bytes(self) -> int:
-        """Of what is stored of one state of one lane."""
+    def state_bytes(self) -> int | None:
+        """Of what is stored of one state of one lane; None if a shape is symbolic, as `jax.export` has them."""
         sizes = [a.size * a.dtype.itemsize for a in self.carry_avals]
         copies = self.copies or (1,) * self.carries
-        return sum(pick([size // n for size, n in zip(sizes, copies, strict=True)], self.is_kept))
+        total = sum(pick([size // n for size, n in zip(sizes, copies, strict=True)], self.is_kept))
+        return total if isinstance(total, int) else None
 
     def __repr__(self) -> str:
         return f"Loop(constants={self.constants}, carries={self.carries}{', joint' if self.split else ''})"

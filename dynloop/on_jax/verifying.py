@@ -13,11 +13,13 @@ import jax.numpy as jnp
 from jax import Array
 
 from dynloop.on_jax import internals
-from dynloop.on_jax.guard import guarded
+from dynloop.on_jax.guard import Alarm, guarded
 
-CHANGED = (
+CHANGED = Alarm(
     "verify: an integer or boolean leaf of a state that the reverse sweep used differs from what its step makes of the "
-    "state before it: the body is not a function of its carry alone, or rounding has changed a decision in it"
+    "state before it: the body is not a function of its carry alone, or rounding has changed a decision in it",
+    "observe=dynloop.verify()",
+    "Leave it out.",
 )
 
 

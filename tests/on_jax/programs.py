@@ -23,6 +23,11 @@ def operations(text: str) -> list[str]:
     return re.findall(r"= \"?(stablehlo\.\w+|call|func\.call)\b", text)
 
 
+def custom_calls(text: str) -> set[str]:
+    """What a StableHLO program calls that is none of its own operations."""
+    return {a or b for a, b in re.findall(r'custom_call @([\w.]+)|call_target_name = "([\w.]+)"', text)}
+
+
 def equations(jaxpr: Any) -> int:
     """The equations of a jaxpr, inner ones included."""
     return str(jaxpr).count(" = ")

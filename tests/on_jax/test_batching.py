@@ -13,6 +13,8 @@ from dynloop import StoppedBecause
 from tests.closeness import assert_close
 from tests.on_jax.subjects import looped, unrolled
 
+pytestmark = pytest.mark.versions
+
 STEPS = np.array([0, 3, 4, 0, 9])
 XS = jnp.asarray([0.3, -0.5, 0.9, 1.4, 0.1])
 WS = jnp.asarray([0.7, 1.1, 0.4, 0.9, 1.3])

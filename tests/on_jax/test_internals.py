@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
 
 from dynloop.on_jax import internals
+from tests.user_process import run_python
+
+pytestmark = pytest.mark.versions
 
 X, V = jnp.asarray(5.0), jnp.asarray(7.0)
 
@@ -90,6 +94,32 @@ def test_a_primitive_has_its_name_and_several_results(primitive: Any):
 
 def test_set_lowering_gives_the_compiled_meaning(primitive: Any):
     assert [float(x) for x in jax.jit(primitive.bind)(X)] == [10, 15]
+
+
+@pytest.fixture
+def calling() -> Any:
+    """A primitive that calls Python while it runs, and whose refusal is a KeyError."""
+    calls_back = internals.new_primitive("dynloop_test_calls_back")
+    calls_back.def_abstract_eval(lambda aval: [aval])
+    result = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype)
+    internals.set_calling_lowering(calls_back, lambda x: [jax.pure_callback(np.cos, result(x), x)], KeyError)
+    return jax.jit(lambda x: calls_back.bind(x)[0])
+
+
+def test_set_calling_lowering_gives_the_compiled_meaning(calling: Any):
+    np.testing.assert_allclose(calling(X), np.cos(X), rtol=1e-14)
+
+
+def test_set_calling_lowering_refuses_what_is_exported(calling: Any):
+    with pytest.raises(KeyError, match="exported"):
+        jax.export.export(calling)(X)
+
+
+@pytest.mark.parametrize("platforms", [("cuda",), ("cpu", "cuda")], ids=["another", "several"])
+def test_set_calling_lowering_refuses_other_machines_with_jaxs_reason(calling: Any, platforms: tuple[str, ...]):
+    with pytest.raises(KeyError, match="platform") as refused:
+        calling.trace(X).lower(lowering_platforms=platforms)
+    assert str(refused.value.__cause__) in str(refused.value)
 
 
 def test_set_jvp_is_found_by_jvp(primitive: Any, calls: list[str]):
@@ -270,6 +300,26 @@ def test_tracers_are_told():
     assert not isinstance(X, internals.Tracer)
 
 
+def test_this_version_is_a_tested_one():
+    assert jax.__version__ in internals.TESTED
+
+
+MOVED = """
+from jax.interpreters import ad
+del ad.primitive_transposes
+import dynloop.on_jax
+"""
+
+
+def test_a_jax_that_moves_a_name_is_told_which_versions_work():
+    with pytest.raises(AssertionError) as failed:
+        run_python("-c", MOVED)
+    last = str(failed.value).strip().splitlines()[-1]
+    assert last.startswith(f"ImportError: dynloop's JAX backend needs what jax {jax.__version__} does not have")
+    assert "primitive_transposes" in last
+    assert "It works with jax 0.10.2 (Python 3.11) and jax 0.12.0.1 (Python 3.12): pip install" in last
+
+
 PUBLIC = [name for name in vars(internals) if not name.startswith("_")]
 OURS = [
     name
@@ -278,83 +328,7 @@ OURS = [
 ]
 
 
-def test_a_stacked_value_has_one_axis_more():
-    aval = internals.stacked_aval(jax.typeof(jnp.ones((2, 3), jnp.float32)), 5)
-    assert (aval.shape, aval.dtype) == ((5, 2, 3), jnp.float32)
-    assert internals.stacked_aval(jax.typeof(jax.random.key(0)), 2).shape == (2,)
-
-
-def test_outputs_that_are_inputs_are_found():
-    closed = jax.make_jaxpr(lambda w, x, y, z: (x, 2 * y, w, x + z))(X, X, X, X)
-    assert internals.returned_unchanged(closed, 1, 3) == (True, False, False)
-
-
-def test_inputs_that_masked_outputs_depend_on_are_found():
-    closed = jax.make_jaxpr(lambda x, y, z: (x + y, jax.jit(lambda y, z: y * z)(y, z)))(X, X, X)
-    assert internals.read_inputs(closed, (True, False)) == {0, 1}
-    assert internals.read_inputs(closed, (False, False)) == set()
-
-
-def inside_shard_map(f: Any, x: Any = X) -> Any:
-    """f(x) where x is the same on all devices, of which there is one."""
-    mesh = jax.make_mesh((1,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
-    return jax.shard_map(f, mesh=mesh, in_specs=jax.P(), out_specs=jax.P("i"))(x)
-
-
-def test_values_are_made_to_vary():
-    def f(x: Any) -> Any:
-        y = internals.vary(x, frozenset("i"))
-        assert internals.varying_axes([x]) == frozenset()
-        assert internals.varying_axes([y]) == frozenset("i")
-        assert internals.vary(y, frozenset("i")) is y
-        assert internals.varied_aval(jax.typeof(x), frozenset("i")) == jax.typeof(y)
-        assert internals.varied_aval(jax.typeof(x), frozenset()) == jax.typeof(x)
-        assert internals.manual_axes() == ("i",)
-        return y[None]
-
-    inside_shard_map(f)
-    assert internals.manual_axes() == ()
-
-
-def test_equations_that_cast_communicate_call_and_hold_a_function_are_told_apart():
-    def f(x: Any) -> Any:
-        y = internals.vary(x, frozenset("i"))
-
-        def g(x: Any) -> Any:
-            held = lax.cond(x > 0, lambda: x, lambda: -x)
-            return x * y, lax.psum(y, "i"), jax.jit(jnp.sin)(x), held
-
-        closed = jax.make_jaxpr(g)(x)
-        casts = [e.primitive.name for e in closed.jaxpr.eqns if internals.names_of_cast(e)]
-        assert casts == ["pvary"]
-        assert internals.collective_axes(closed) == {"i"}
-        assert internals.collective_axes(jax.make_jaxpr(lambda x: x * y)(x)) == set()
-        (jitted,) = [j for j in map(internals.called_by_jit, closed.jaxpr.eqns) if j]
-        assert "sin" in str(jitted)
-        assert [e.primitive.name for e in closed.jaxpr.eqns if internals.holds_jaxpr(e)].count("cond") == 1
-        return y[None]
-
-    inside_shard_map(f)
-
-
-def test_a_callback_has_an_effect_that_is_not_ordered():
-    (effect,) = internals.callback_effects()
-    assert not internals.is_ordered(effect)
-
-
-def test_one_equation_runs_by_itself():
-    def g(x: Any) -> Any:
-        return lax.cond(x > 0, lambda x: 2 * x, lambda x: x, 3 * x)
-
-    closed = jax.make_jaxpr(g)(X)
-    by_name = {e.primitive.name: e for e in closed.jaxpr.eqns}
-    (out,) = internals.evaluate_equation(closed.jaxpr, by_name["mul"], [jnp.asarray(3.0), X])
-    assert float(out) == 15
-    cond = by_name["cond"]
-    values = [jnp.asarray(1, v.aval.dtype) if v.aval.dtype == jnp.int32 else X for v in cond.invars]
-    assert float(internals.evaluate_equation(closed.jaxpr, cond, values)[0]) == 10
-
-
 @pytest.mark.parametrize("name", OURS)
-def test_every_name_is_exercised_here(name: str):
-    assert f"internals.{name}" in Path(__file__).read_text()
+def test_every_name_is_exercised(name: str):
+    files = Path(__file__).parent.glob("test_internals*.py")
+    assert any(f"internals.{name}" in file.read_text() for file in files)

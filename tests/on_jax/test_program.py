@@ -259,3 +259,14 @@ def test_a_second_call_op_by_op_compiles_nothing(compilations: list[str]):
     compilations.clear()
     assert float(f(second)) == 4
     assert compilations == []
+
+
+# ---- a bound that raises
+
+
+def test_a_bound_raises_in_a_compiled_function_that_has_run_before():
+    f = jax.jit(lambda x: dynloop.while_loop(lambda y: y < 9, lambda y: y + 1, x, max_steps=3))
+    assert float(f(7.0)) == 9
+    # From the second call on JAX goes another way, on which its error is a ValueError.
+    with pytest.raises((RuntimeError, ValueError), match="max_steps=3 was reached"):
+        jax.block_until_ready(f(0.0))

@@ -13,6 +13,8 @@ from dynloop import DerivativeError
 from tests.closeness import assert_close
 from tests.on_jax.subjects import SUBJECTS, Function, V, W, X, looped, unrolled
 
+pytestmark = pytest.mark.versions
+
 Transformation = Callable[[Function], Any]
 TWICE, SCALES = (0, 1), jnp.asarray([0.5, 1.0, 1.5])
 

@@ -14,6 +14,8 @@ from dynloop import CarryError
 from tests.closeness import assert_close
 from tests.user_process import run_python
 
+pytestmark = pytest.mark.versions
+
 
 def counted(n: int, body: Any, carry: Any, **options: Any) -> Any:
     start = (jnp.asarray(0, jnp.int32), carry)

@@ -1,0 +1,88 @@
+"""Claims about what dynloop reads off JAX's equations and abstract values; the continuation of `test_internals`."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from dynloop.on_jax import internals
+
+X = jnp.asarray(5.0)
+
+
+def test_a_stacked_value_has_one_axis_more():
+    aval = internals.stacked_aval(jax.typeof(jnp.ones((2, 3), jnp.float32)), 5)
+    assert (aval.shape, aval.dtype) == ((5, 2, 3), jnp.float32)
+    assert internals.stacked_aval(jax.typeof(jax.random.key(0)), 2).shape == (2,)
+
+
+def test_outputs_that_are_inputs_are_found():
+    closed = jax.make_jaxpr(lambda w, x, y, z: (x, 2 * y, w, x + z))(X, X, X, X)
+    assert internals.returned_unchanged(closed, 1, 3) == (True, False, False)
+
+
+def test_inputs_that_masked_outputs_depend_on_are_found():
+    closed = jax.make_jaxpr(lambda x, y, z: (x + y, jax.jit(lambda y, z: y * z)(y, z)))(X, X, X)
+    assert internals.read_inputs(closed, (True, False)) == {0, 1}
+    assert internals.read_inputs(closed, (False, False)) == set()
+
+
+def inside_shard_map(f: Any, x: Any = X) -> Any:
+    """f(x) where x is the same on all devices, of which there is one."""
+    mesh = jax.make_mesh((1,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
+    return jax.shard_map(f, mesh=mesh, in_specs=jax.P(), out_specs=jax.P("i"))(x)
+
+
+def test_values_are_made_to_vary():
+    def f(x: Any) -> Any:
+        y = internals.vary(x, frozenset("i"))
+        assert internals.varying_axes([x]) == frozenset()
+        assert internals.varying_axes([y]) == frozenset("i")
+        assert internals.vary(y, frozenset("i")) is y
+        assert internals.varied_aval(jax.typeof(x), frozenset("i")) == jax.typeof(y)
+        assert internals.varied_aval(jax.typeof(x), frozenset()) == jax.typeof(x)
+        assert internals.manual_axes() == ("i",)
+        return y[None]
+
+    inside_shard_map(f)
+    assert internals.manual_axes() == ()
+
+
+def test_equations_that_cast_communicate_call_and_hold_a_function_are_told_apart():
+    def f(x: Any) -> Any:
+        y = internals.vary(x, frozenset("i"))
+
+        def g(x: Any) -> Any:
+            held = lax.cond(x > 0, lambda: x, lambda: -x)
+            return x * y, lax.psum(y, "i"), jax.jit(jnp.sin)(x), held
+
+        closed = jax.make_jaxpr(g)(x)
+        casts = [e.primitive.name for e in closed.jaxpr.eqns if internals.names_of_cast(e)]
+        assert casts == ["pvary"]
+        assert internals.collective_axes(closed) == {"i"}
+        assert internals.collective_axes(jax.make_jaxpr(lambda x: x * y)(x)) == set()
+        (jitted,) = [j for j in map(internals.called_by_jit, closed.jaxpr.eqns) if j]
+        assert "sin" in str(jitted)
+        assert [e.primitive.name for e in closed.jaxpr.eqns if internals.holds_jaxpr(e)].count("cond") == 1
+        return y[None]
+
+    inside_shard_map(f)
+
+
+def test_a_callback_has_an_effect_that_is_not_ordered():
+    (effect,) = internals.callback_effects()
+    assert not internals.is_ordered(effect)
+
+
+def test_one_equation_runs_by_itself():
+    def g(x: Any) -> Any:
+        return lax.cond(x > 0, lambda x: 2 * x, lambda x: x, 3 * x)
+
+    closed = jax.make_jaxpr(g)(X)
+    by_name = {e.primitive.name: e for e in closed.jaxpr.eqns}
+    (out,) = internals.evaluate_equation(closed.jaxpr, by_name["mul"], [jnp.asarray(3.0), X])
+    assert float(out) == 15
+    cond = by_name["cond"]
+    values = [jnp.asarray(1, v.aval.dtype) if v.aval.dtype == jnp.int32 else X for v in cond.invars]
+    assert float(internals.evaluate_equation(closed.jaxpr, cond, values)[0]) == 10
