@@ -1,6 +1,7 @@
 """dynloop: loops whose length depends on data, compiled and differentiated in the memory you choose."""
 
 from dynloop.checkpoints import Memory
+from dynloop.debugging import debug
 from dynloop.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -28,6 +29,7 @@ __all__ = [
     "Result",
     "StoppedBecause",
     # watching it run
+    "debug",
     "on_step",
     "verify",
     "watch_nan",

@@ -56,3 +56,10 @@ def _bound(name: str, max_steps: Any) -> int | None:
     if not 0 <= bound < 2**31:
         raise ArgumentError(f"{name}: max_steps must be between 0 and 2**31 - 1; got {bound}")
     return bound
+
+
+def bound_message(name: str, bound: int) -> str:
+    return (
+        f"{name}: max_steps={bound} was reached and the condition still held. Raise max_steps, or give "
+        'on_max_steps="stop" for the partial result or "nan" for NaN.'
+    )

@@ -100,8 +100,9 @@ def test_a_failure_on_the_newest_version_is_one_of_all(failing: str, tmp_path: P
     assert run(tmp_path / "ci", SCRIPT, PLAIN, failing)[0] == 3
 
 
-def test_every_use_of_what_jax_hides_runs_on_the_newest_version() -> None:
-    text = (ROOT / "tests/on_jax/test_internals.py").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["test_internals", "test_internals_equations"])
+def test_every_use_of_what_jax_hides_runs_on_the_newest_version(name: str) -> None:
+    text = (ROOT / f"tests/on_jax/{name}.py").read_text(encoding="utf-8")
     assert "\npytestmark = pytest.mark.versions\n" in text
 
 

@@ -13,13 +13,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax import tree_util as jtu
 
 from dynloop.observers import Verify
 from dynloop.on_jax import internals, varying
 from dynloop.on_jax.flat import Mask, cut, merge, pick
 from dynloop.on_jax.form import Form, Setting
-from dynloop.on_jax.leaves import is_differentiable
+from dynloop.on_jax.leaves import is_differentiable, paths_of
 from dynloop.on_jax.observing import Audience, watch
 from dynloop.on_jax.structure import Loop, Observed
 from dynloop.on_jax.traced import Traced
@@ -118,8 +117,7 @@ class Assembly:
             return None
         watching = tuple(o for o in observers if not isinstance(o, Verify))
         reports = [o.report for o in observers if isinstance(o, Verify)]
-        paths = jtu.tree_flatten_with_path(jtu.tree_unflatten(self.tree, self.carry_avals))[0]
-        audience = Audience(self.form.name, watching, self.tree, tuple(jtu.keystr(p) for p, _ in paths))
+        audience = Audience(self.form.name, watching, self.tree, tuple(paths_of(self.tree)))
 
         def told(*flat: Any) -> list[Any]:
             groups = cut(flat, *sizes, len(self.state), len(self.counters), 1, 1)

@@ -8,17 +8,18 @@ import jax.numpy as jnp
 from jax import export, lax
 from jax import tree_util as jtu
 
+from dynloop import debugging
 from dynloop.checkpoints import storage
 from dynloop.errors import ArgumentError, ArgumentTypeError, described
-from dynloop.on_jax import internals
+from dynloop.on_jax import internals, plain
 from dynloop.on_jax.flat import merge, pick
 from dynloop.on_jax.form import Form, Setting
 from dynloop.on_jax.functions import Functions, prepare
 from dynloop.on_jax.guard import Alarm, guarded
-from dynloop.on_jax.leaves import KINDS, as_array, as_dtype, is_differentiable
+from dynloop.on_jax.leaves import KINDS, as_array, as_dtype, is_differentiable, nan_where
 from dynloop.on_jax.primitives import loop_p
 from dynloop.on_jax.varying import any_device, most_of_devices, vary_all
-from dynloop.options import Options
+from dynloop.options import Options, bound_message
 from dynloop.result import Result, StoppedBecause
 
 MOST = 2**31 - 1
@@ -39,10 +40,9 @@ def fori_loop(lower: Any, upper: Any, body: Any, init: Any, options: Options) ->
         if steps > MOST:
             raise ArgumentError(f"{options.name}: upper - lower is {steps}; at most 2**31 - 1 steps can be counted")
     first, last = lax.convert_element_type(first, dtype), lax.convert_element_type(last, dtype)
-    # Compared before they are subtracted, which may overflow.
-    count = jnp.where(last > first, last - first, 0)
-    if dtype == jnp.int64:
-        count = jnp.minimum(count, MOST)
+    # The difference of two signed numbers may be as large as an unsigned one.
+    difference = (last - first).astype(f"uint{dtype.itemsize * 8}")
+    count = jnp.where(last > first, jnp.minimum(difference, min(MOST, jnp.iinfo(difference.dtype).max)), 0)
     form = Form(options.name, ("", "body"), has_index=True, has_count=True)
     return _run(form, None, body, init, options, steps, count.astype(jnp.int32), [first])
 
@@ -74,6 +74,12 @@ def _run(
     """
     paths, tree = jtu.tree_flatten_with_path(init)
     leaves = [as_array(form.name, "carry", path, x, "init") for path, x in paths]
+    if debugging.is_on():
+        out, ys, taken, status = plain.run(form, cond, body, tree, leaves, options, count, extra, is_backward)
+        carry = jtu.tree_unflatten(tree, out)
+        if options.full_output:
+            return Result(carry, taken, status, ys)
+        return (carry, ys) if form.has_ys else carry
     bounds = [n for n in (options.max_steps, steps) if n is not None]
     store = storage(
         form.name,
@@ -135,12 +141,8 @@ def _checked(
     # The status is that of the carry as the loop left it.
     status = _status(functions, out, is_bound) if options.full_output else None
     if bound is not None and options.on_max_steps == "raise":
-        message = (
-            f"{options.name}: max_steps={bound} was reached and the condition still held. Raise max_steps, or give "
-            'on_max_steps="stop" for the partial result or "nan" for NaN.'
-        )
         alarm = Alarm(
-            message,
+            bound_message(options.name, bound),
             f'{options.name}: on_max_steps="raise"',
             'Give on_max_steps="stop", and full_output=True to learn whether the bound was reached; or "nan".',
         )
@@ -149,7 +151,7 @@ def _checked(
         steps, status = checked[0], checked[len(values) - 1] if options.full_output else None
         out, ys = checked[len(values) :][: len(out)], checked[len(values) + len(out) :]
     elif bound is not None and options.on_max_steps == "nan":
-        out, ys = ([_nan_where(is_bound, x) if is_differentiable(x) else x for x in xs] for xs in (out, ys))
+        out, ys = ([nan_where(is_bound, x) if is_differentiable(x) else x for x in xs] for xs in (out, ys))
     return out, ys, (steps, status) if options.full_output else None
 
 
@@ -165,17 +167,9 @@ def _status(functions: Functions, out: list[Any], is_bound: Any) -> Any:
 def _guarded(is_bound: Any, xs: list[Any], alarm: Alarm) -> list[Any]:
     """The guard on every leaf; typed keys pass it as the numbers they consist of."""
     is_key = [internals.is_extended(x.dtype) for x in xs]
-    plain = [jax.random.key_data(x) if k else x for x, k in zip(xs, is_key, strict=True)]
-    checked = zip(guarded(is_bound, plain, alarm), xs, is_key, strict=True)
+    data = [jax.random.key_data(x) if k else x for x, k in zip(xs, is_key, strict=True)]
+    checked = zip(guarded(is_bound, data, alarm), xs, is_key, strict=True)
     return [jax.random.wrap_key_data(y, impl=jax.random.key_impl(x)) if k else y for y, x, k in checked]
-
-
-def _nan_where(is_bound: Any, x: Any) -> Any:
-    """A product rather than a choice, so that cotangents become NaN too."""
-    if jnp.issubdtype(x.dtype, jnp.complexfloating):
-        # By parts: a complex product with 1 would turn inf + 0j into inf + nan j.
-        return lax.complex(_nan_where(is_bound, x.real), _nan_where(is_bound, x.imag))
-    return x * jnp.where(is_bound, jnp.nan, 1).astype(x.dtype)
 
 
 def _devices(options: Options) -> tuple[str, ...]:

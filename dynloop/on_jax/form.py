@@ -7,6 +7,7 @@ from typing import Any
 from jax import tree_util as jtu
 
 from dynloop.checkpoints import Storage
+from dynloop.errors import ArgumentTypeError, described
 from dynloop.observers import Observer
 
 
@@ -32,6 +33,15 @@ class Form:
         if self.has_index:
             return body(extra[0], carry)
         return body(carry, jtu.tree_unflatten(self.xs, extra)) if self.has_ys else body(carry)
+
+    def pair(self, out: Any) -> tuple[Any, Any]:
+        """What body returned, as (carry, y)."""
+        if isinstance(out, tuple | list) and len(out) == 2:
+            return out[0], out[1]
+        raise ArgumentTypeError(
+            f"{self.name}: {self.labels[1]} must return a pair, the carry and what is stacked (None for nothing); "
+            f"got {described(out)}"
+        )
 
 
 @dataclass(frozen=True)

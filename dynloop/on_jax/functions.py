@@ -22,7 +22,7 @@ from dynloop.on_jax.assembly import Assembly, constants_of, constants_of_cond, r
 from dynloop.on_jax.closures import objects_read
 from dynloop.on_jax.flat import Mask
 from dynloop.on_jax.form import Form, Setting
-from dynloop.on_jax.leaves import as_array, is_differentiable, plain, promoted
+from dynloop.on_jax.leaves import as_array, is_differentiable, paths_of, plain, promoted
 from dynloop.on_jax.structure import Loop
 
 
@@ -129,11 +129,10 @@ def _trace_body(
         nonlocal out_tree, y_tree
         out, y = _called(form, label, lambda carry: form.call(body, leaves[:n], carry), tree, leaves[n:]), None
         if form.has_ys:
-            out, y = _pair(form, out)
+            out, y = form.pair(out)
         paths, out_tree = jtu.tree_flatten_with_path(out)
         if out_tree != tree:
-            before = [jtu.keystr(p) for p, _ in jtu.tree_flatten_with_path(jtu.tree_unflatten(tree, leaves[n:]))[0]]
-            check_structure(form.name, label, tree, out_tree, (before, [jtu.keystr(p) for p, _ in paths]))
+            check_structure(form.name, label, tree, out_tree, (paths_of(tree), [jtu.keystr(p) for p, _ in paths]))
         y_paths, y_tree = jtu.tree_flatten_with_path(y)
         returned = f"what {label} returned"
         carry = [as_array(form.name, "carry", path, x, returned) for path, x in paths]
@@ -143,22 +142,13 @@ def _trace_body(
     after = [promoted(old, new) for old, new in zip(avals, closed.out_avals[: len(avals)], strict=True)]
     if any(a.dtype != b.dtype for a, b in zip(avals, after, strict=True)):
         avals, closed = after, jax.make_jaxpr(flat)(*extra, *after)
-    paths = [jtu.keystr(p) for p, _ in jtu.tree_flatten_with_path(jtu.tree_unflatten(tree, avals))[0]]
+    paths = paths_of(tree)
     described = [
         [Leaf(path, a.shape, str(a.dtype)) for path, a in zip(paths, these, strict=True)]
         for these in (avals, closed.out_avals[: len(avals)])
     ]
     check_leaves(form.name, label, *described)
     return closed, avals, y_tree
-
-
-def _pair(form: Form, out: Any) -> tuple[Any, Any]:
-    if isinstance(out, tuple | list) and len(out) == 2:
-        return out[0], out[1]
-    raise ArgumentTypeError(
-        f"{form.name}: {form.labels[1]} must return a pair, the carry and what is stacked (None for nothing); "
-        f"got {described(out)}"
-    )
 
 
 def _called(form: Form, label: str, function: Any, tree: Any, leaves: Sequence[Any]) -> Any:

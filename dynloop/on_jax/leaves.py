@@ -52,3 +52,16 @@ def plain(aval: Any) -> Any:
 
 def is_differentiable(x: Any) -> bool:
     return bool(jnp.issubdtype(x.dtype, jnp.inexact))
+
+
+def nan_where(is_bound: Any, x: Any) -> Any:
+    """A product rather than a choice, so that cotangents become NaN too."""
+    if jnp.issubdtype(x.dtype, jnp.complexfloating):
+        # By parts: a complex product with 1 would turn inf + 0j into inf + nan j.
+        return lax.complex(nan_where(is_bound, x.real), nan_where(is_bound, x.imag))
+    return x * jnp.where(is_bound, jnp.nan, 1).astype(x.dtype)
+
+
+def paths_of(tree: Any) -> list[str]:
+    """The paths of a tree's leaves, as text."""
+    return [jtu.keystr(p) for p, _ in jtu.tree_flatten_with_path(jtu.tree_unflatten(tree, range(tree.num_leaves)))[0]]

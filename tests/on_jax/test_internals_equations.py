@@ -4,9 +4,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import pytest
 from jax import lax
 
 from dynloop.on_jax import internals
+
+pytestmark = pytest.mark.versions
 
 X = jnp.asarray(5.0)
 
