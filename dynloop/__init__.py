@@ -1,11 +1,13 @@
 """dynloop: loops whose length depends on data, compiled and differentiated in the memory you choose."""
 
+from dynloop.branches import cond
 from dynloop.checkpoints import Memory
 from dynloop.errors import (
     ArgumentError,
     ArgumentTypeError,
     BackendError,
     BatchingError,
+    BranchError,
     CarryError,
     DerivativeError,
     DynloopError,
@@ -18,6 +20,8 @@ __version__ = "0.1.0"
 __all__ = [
     # loops
     "while_loop",
+    # branches
+    "cond",
     # memory
     "Memory",
     # what a loop tells about itself
@@ -28,6 +32,7 @@ __all__ = [
     "ArgumentTypeError",
     "BackendError",
     "BatchingError",
+    "BranchError",
     "CarryError",
     "DerivativeError",
     "DynloopError",

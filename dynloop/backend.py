@@ -15,7 +15,7 @@ _MODULES = {"jax": "dynloop.on_jax"}
 
 
 class Backend(Protocol):
-    """What a backend offers to `dynloop.loops`."""
+    """What a backend offers to the public functions."""
 
     def while_loop(
         self, cond: Any, body: Any, init: Any, *, storage: Storage, on_max_steps: str, full_output: bool
@@ -23,21 +23,25 @@ class Backend(Protocol):
         """Run the loop; the keyword arguments have been checked, cond, body and init have not."""
         ...
 
+    def cond(self, pred: Any, true_fn: Any, false_fn: Any, operands: tuple[Any, ...]) -> Any:
+        """Run one branch; the branches are callable, nothing else has been checked."""
+        ...
 
-def choose(name: str, backend: str | None, init: Any) -> Backend:
-    """The backend named, or the one whose arrays stand in `init`."""
+
+def choose(name: str, backend: str | None, given: Any, where: str = "init") -> Backend:
+    """The backend named, or the one whose arrays stand in what was given; `where` is what the user calls that."""
     if backend is not None:
         if not isinstance(backend, str):
             raise ArgumentTypeError(f'{name}: backend must be a name or None; got {described(backend)}. Give "jax".')
         if backend not in _MODULES:
             raise ArgumentError(f'{name}: backend={backend!r} is unknown; the only backend is "jax"')
         return _load(backend)
-    if _has_jax_array(init):
+    if _has_jax_array(given):
         return _load("jax")
     raise BackendError(
-        f"{name}: no array in init tells which library runs the loop\n"
+        f"{name}: no array in {where} tells which library runs the {'loop' if where == 'init' else 'branch'}\n"
         '  name it:           backend="jax"\n'
-        "  or give an array:  jax.numpy.asarray(...) for a leaf of init"
+        f"  or give an array:  jax.numpy.asarray(...) for a leaf of {where}"
     )
 
 

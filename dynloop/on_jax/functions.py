@@ -6,7 +6,6 @@ With a bound, or when a `Result` is asked for, a step counter rides along as one
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +17,7 @@ from dynloop.carry import Leaf, check_leaves, check_structure
 from dynloop.checkpoints import Storage
 from dynloop.errors import ArgumentTypeError, CarryError, described
 from dynloop.on_jax import internals
-from dynloop.on_jax.closures import objects_read
+from dynloop.on_jax.kept import kept
 from dynloop.on_jax.step import Loop
 from dynloop.on_jax.traced import Traced
 
@@ -45,31 +44,10 @@ class Functions:
         return internals.evaluate(self.cond.jaxpr, self.constants()[: len(self.cond.consts)], state)[0]
 
 
-# Traces of functions that read nothing changeable, as long as the body itself lives. No decision depends on what is
-# remembered here, only the time of a call that runs outside of `jax.jit`.
-_TRACES: WeakKeyDictionary[Any, dict[Any, Functions]] = WeakKeyDictionary()
-_TRACES_OF_ONE_BODY = 8
-
-
 def prepare(cond: Any, body: Any, tree: Any, leaves: list[Any], storage: Storage, is_counted: bool) -> Functions:
     avals = tuple(jax.typeof(x) for x in leaves)
-    read = None if internals.has_named_axes() else objects_read(cond, body)
-    if read is None:
-        return _trace(cond, body, tree, avals, storage, is_counted)
-    known = _TRACES.setdefault(body, {})
-    key = (cond, tree, avals, storage, is_counted, read, _trace_options())
-    if key not in known:
-        known[key] = _trace(cond, body, tree, avals, storage, is_counted)
-        while len(known) > _TRACES_OF_ONE_BODY:
-            del known[next(iter(known))]
-    return known[key]
-
-
-def _trace_options() -> tuple[Any, ...]:
-    """The settings that decide what a trace looks like."""
-    names = ("enable_x64", "numpy_dtype_promotion", "numpy_rank_promotion", "default_matmul_precision")
-    names += ("default_prng_impl", "threefry_partitionable", "default_device", "random_seed_offset")
-    return (*(getattr(jax.config, f"jax_{name}") for name in names), jax.sharding.get_abstract_mesh())
+    key = (tree, avals, storage, is_counted)
+    return kept((cond, body), key, lambda: _trace(cond, body, tree, avals, storage, is_counted))
 
 
 def _trace(
