@@ -31,7 +31,7 @@ def batched(branches: Branches, axis: Axis, mask: Mask) -> tuple[Branches, Mask]
     """The pair of vmapped branches, for lanes that all take the same one, and its batched outputs."""
     out = either(batched_outputs(branches.true, axis, mask), batched_outputs(branches.false, axis, mask))
     true, false = _vmapped(branches.true, axis, mask, out), _vmapped(branches.false, axis, mask, out)
-    return Branches(true, false, branches.linearity), out
+    return Branches(true, false, branches.linearity, owners=branches.owners), out
 
 
 @remembered
@@ -40,7 +40,8 @@ def alone(branches: Branches, axis: Axis, mask: Mask, which: bool) -> tuple[Bran
     out = batched_outputs(branches[which], axis, mask)
     taken = _vmapped(branches[which], axis, mask, out)
     untaken = Traced(lambda *_: list(map(filler, taken.outputs)), taken.inputs)
-    return Branches(taken, untaken, branches.linearity), out
+    # Whoever batches a cond chooses by lane between what its branches give alone.
+    return Branches(taken, untaken, branches.linearity, owners=(True,) * len(out)), out
 
 
 def _vmapped(branch: Traced, axis: Axis, mask: Mask, out: Mask) -> Traced:
@@ -97,14 +98,27 @@ def batch(axis_data: Any, args: Sequence[Any], dims: Sequence[Any], *, branches:
         pair, out = batched(branches, axis, mask)
         return cond_p.bind(pred, *operands, branches=pair), axes(out)
     refuse_what_lanes_share(branches, axis)
-    yes, yes_out = results(branches, axis, pred, operands, mask, True)
-    no, no_out = results(branches, axis, pred, operands, mask, False)
+    by_branch = {
+        which: results(branches, axis, pred, operands, mask, which)
+        for which in (True, False)
+        if any(branches.owner(i) in (None, which) for i in range(len(branches.outputs))) or branches[which].effects
+    }
+    chosen, places = [], []
+    for i in range(len(branches.outputs)):
+        owner = branches.owner(i)
+        if owner is None:
+            yes, no = (_spread(out[i], is_batched[i], axis) for out, is_batched in by_branch.values())
+            chosen.append(choose(pred, yes, no))
+            places.append(0)
+        else:
+            out, is_batched = by_branch[owner]
+            chosen.append(out[i])
+            places.append(0 if is_batched[i] else None)
+    return chosen, places
 
-    def spread(x: Array, is_batched: bool) -> Array:
-        return x if is_batched else jnp.broadcast_to(x, (axis.size, *x.shape))
 
-    chosen = [choose(pred, spread(x, m), spread(y, n)) for x, m, y, n in zip(yes, yes_out, no, no_out, strict=True)]
-    return chosen, [0] * len(chosen)
+def _spread(x: Array, is_batched: bool, axis: Axis) -> Array:
+    return x if is_batched else jnp.broadcast_to(x, (axis.size, *x.shape))
 
 
 def refuse_what_lanes_share(branches: Branches, axis: Axis) -> None:

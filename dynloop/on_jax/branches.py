@@ -4,7 +4,8 @@ Both branches take the same inputs and return outputs of the same types, so a de
 by deriving from each. A *joint* pair computes outputs and their tangents in one pass. Reverse mode
 takes it apart into a *known* pair, which also returns what the linear half needs (its residuals),
 and a *linear* pair on residuals and tangents; nothing is computed twice. What the two branches store
-shares room wherever it is of the same type, since only one of them runs.
+shares room wherever it is of the same type, since only one of them runs; in a batch whose lanes take
+different branches both run, and what they store stays apart.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,12 +33,15 @@ class Branches:
     """Two functions of the same flat inputs; compared by identity, as JAX's caches need.
 
     origin: of a joint pair, the pair that it differentiates.
+    owners: for each output, the branch from which alone it is ever read; None: from whichever was taken
+    (empty: None for all).
     """
 
     true: Traced
     false: Traced
     linearity: Linearity | None = None
     origin: "Origin | None" = None
+    owners: tuple[bool | None, ...] = ()
     memory: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -49,8 +53,8 @@ class Branches:
         return self.true.outputs
 
     @property
-    def effects(self) -> set[Any]:
-        return set(self.true.closed.effects) | set(self.false.closed.effects)
+    def effects(self) -> frozenset[Any]:
+        return self.true.effects | self.false.effects
 
     @property
     def linear_inputs(self) -> Mask:
@@ -60,6 +64,9 @@ class Branches:
     def is_linear(self) -> bool:
         """Is every output linear in the linear inputs?"""
         return self.linearity is not None and all(self.linearity.outputs)
+
+    def owner(self, output: int) -> bool | None:
+        return self.owners[output] if self.owners else None
 
     def __getitem__(self, which: bool) -> Traced:
         return self.true if which else self.false
@@ -119,7 +126,8 @@ def joint(branches: Branches, mask: Mask) -> Branches:
         (False,) * len(mask) + (True,) * sum(mask), (False,) * len(out_mask) + (True,) * sum(out_mask)
     )
     origin = Origin(branches, mask, out_mask)
-    return Branches(derived(branches.true), derived(branches.false), linearity, origin)
+    owners = (*branches.owners, *pick(branches.owners, out_mask)) if branches.owners else ()
+    return Branches(derived(branches.true), derived(branches.false), linearity, origin, owners)
 
 
 @remembered
@@ -174,16 +182,20 @@ class _Half(NamedTuple):
 
 
 @remembered
-def halves(branches: Branches) -> Halves:
+def halves(branches: Branches, is_apart: bool) -> Halves:
+    """The joint pair taken apart; `is_apart`: the branches share no room for what they store."""
     assert branches.linearity is not None
     is_tangent, is_tangent_out = branches.linearity
     primal_avals, tangents = pick(branches.inputs, complement(is_tangent)), pick(branches.inputs, is_tangent)
     primal_outputs = len(is_tangent_out) - sum(is_tangent_out)
-    split = [_split(branches, which, primal_avals, tangents, primal_outputs) for which in (True, False)]
+    split = [_split(branches, which, primal_avals, tangents) for which in (True, False)]
     inputs, outputs = (
         sorted({r.at for half in split for r in half.residuals if r.kind == kind}) for kind in ("input", "output")
     )
-    stored, places = shared_room([half.stored for half in split])
+    stored, places = room_for([half.stored for half in split], is_apart)
+    owned = branches.owners or (None,) * len(is_tangent_out)
+    stored_owners = [at in places[0] if is_apart else None for at in range(len(stored))]
+    known_owners = (*pick(owned, complement(is_tangent_out)), *stored_owners)
     operands = [*(("input", i) for i in inputs), *(("output", i) for i in outputs)]
     operand_avals = [*(primal_avals[i] for i in inputs), *(split[0].known.outputs[i] for i in outputs), *stored]
 
@@ -213,15 +225,23 @@ def halves(branches: Branches) -> Halves:
         (False,) * len(operand_avals) + (True,) * len(tangents), (True,) * (len(is_tangent_out) - primal_outputs)
     )
     return Halves(
-        Branches(known(split[0], places[0]), known(split[1], places[1])),
-        Branches(linear(split[0], places[0]), linear(split[1], places[1]), linearity),
+        Branches(known(split[0], places[0]), known(split[1], places[1]), owners=known_owners),
+        Branches(
+            linear(split[0], places[0]),
+            linear(split[1], places[1]),
+            linearity,
+            owners=tuple(pick(owned, is_tangent_out)),
+        ),
         inputs,
         outputs,
         primal_outputs,
     )
 
 
-def _split(branches: Branches, which: bool, primals: list[Any], tangents: list[Any], primal_outputs: int) -> _Half:
+def _split(branches: Branches, which: bool, primals: list[Any], tangents: list[Any]) -> _Half:
+    assert branches.linearity is not None
+    owners = pick(branches.owners or (None,) * len(branches.outputs), complement(branches.linearity.outputs))
+    primal_outputs = len(owners)
     linear: Any = None
 
     def run(*args: Any) -> list[Any]:
@@ -234,8 +254,9 @@ def _split(branches: Branches, which: bool, primals: list[Any], tangents: list[A
     everything = Traced(run, primals)
     out, ins = everything.closed.jaxpr.outvars, everything.closed.jaxpr.invars
     names: dict[Any, Residual] = {}
-    for i, var in enumerate(out[:primal_outputs]):
-        names.setdefault(_key(var), Residual("output", i))
+    for i, (var, owner) in enumerate(zip(out, owners, strict=False)):
+        if owner in (None, which):
+            names.setdefault(_key(var), Residual("output", i))
     names |= {var: Residual("input", i) for i, var in enumerate(ins)}
     kept, residuals = list(range(primal_outputs)), []
     for i, var in enumerate(out[primal_outputs:], primal_outputs):
@@ -274,12 +295,12 @@ def _outputs_and_linear(
     return pick(outputs, complement(is_tangent_out)), lambda *t: pick(push(*t), is_tangent_out)
 
 
-def shared_room(wanted: Sequence[list[Any]]) -> tuple[list[Any], list[list[int]]]:
-    """Room for the values that each branch stores, those of equal types sharing it; and where each value goes."""
+def room_for(wanted: Sequence[list[Any]], is_apart: bool) -> tuple[list[Any], list[list[int]]]:
+    """Room for what each branch stores, shared by values of equal types unless apart; and where each value goes."""
     room: list[Any] = []
     places: list[list[int]] = []
     for avals in wanted:
-        free = list(range(len(room)))
+        free = [] if is_apart else list(range(len(room)))
         place: list[int] = []
         for aval in avals:
             at = next((i for i in free if room[i] == aval), None)

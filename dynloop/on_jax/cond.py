@@ -17,6 +17,7 @@ from jax import lax
 from dynloop.on_jax import internals
 from dynloop.on_jax.branches import Branches, complement, halves, joint, primal_half, tangents_out, transposed
 from dynloop.on_jax.flat import merge, pick
+from dynloop.on_jax.probe import differs_between_lanes
 
 cond_p = internals.new_primitive("dynloop_cond")
 
@@ -57,9 +58,9 @@ def split_equation(trace: Any, *tracers: Any, branches: Branches) -> Any:
     if branches.linearity is None or branches.is_linear or all(known) or not all(pick(known, (True, *primal))):
         return internals.bind_unknown(trace, cond_p, tracers, {"branches": branches})
     pred, *operands = tracers
-    parts = halves(branches)
     primals = pick(operands, primal)
     with internals.under(trace):
+        parts = halves(branches, differs_between_lanes(pred))
         out = cond_p.bind(pred, *primals, branches=parts.known)
         outputs, stored = out[: parts.primal_outputs], out[parts.primal_outputs :]
         read = [*(primals[i] for i in parts.inputs), *(outputs[i] for i in parts.outputs), *stored]

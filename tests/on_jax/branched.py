@@ -95,7 +95,9 @@ def looped(cond: Cond) -> Function:
 
     def f(x: jax.Array, w: jax.Array) -> jax.Array:
         def body(c: Any) -> Any:
-            return c[0] + 1, cond(c[1] > 0, lambda y: -jnp.sqrt(y) - 0.1, lambda y: jnp.log(-y) * jnp.sin(w) + 0.7, c[1])
+            return c[0] + 1, cond(
+                c[1] > 0, lambda y: -jnp.sqrt(y) - 0.1, lambda y: jnp.log(-y) * jnp.sin(w) + 0.7, c[1]
+            )
 
         if cond is alone:
             return body(body(body((0, x))))[1]

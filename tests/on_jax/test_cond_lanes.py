@@ -78,13 +78,13 @@ def test_each_lane_gives_what_it_gives_alone(subject: str, name: str, ws: Any):
     assert_close(found, one_by_one(subject, IN_PYTHON[name], XS, ws))
 
 
-def batch(subject: str) -> Function:
+def batch(subject: str) -> Callable[[Any, Any], Any]:
     """The lanes of a batch, summed: a function of two numbers again, which every transformation takes."""
     f = SUBJECTS[subject](dynloop.cond)
     return lambda a, w: jnp.vdot(jax.vmap(f, (0, None))(XS * a, w), WEIGHTS)
 
 
-def batch_alone(subject: str) -> Function:
+def batch_alone(subject: str) -> Callable[[Any, Any], Any]:
     f = SUBJECTS[subject](alone)
     return lambda a, w: sum((c * f(x * a, w) for c, x in zip(WEIGHTS, XS, strict=True)), jnp.zeros(()))
 
