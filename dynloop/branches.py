@@ -25,7 +25,7 @@ def cond(
 
     In a batch whose lanes take different branches, no branch is evaluated on the operands of a lane
     that does not take it: such a lane borrows the operands of one that does. So a branch may divide,
-    or take a root, where only its own lanes can, and no gradient becomes 0 times infinity.
+    take a root or loop where only its own lanes can, and gradients stay finite.
 
     Args:
         pred: a boolean scalar: a Python bool or an array. It gets no gradient.

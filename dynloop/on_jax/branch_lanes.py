@@ -2,8 +2,9 @@
 
 Where the predicate differs between lanes, both branches run, each vmapped and only if some lane
 takes it. In a lane that does not take it, a branch would meet operands that it may be undefined
-for, and the gradient would be 0 * inf. So such a lane *borrows* the operands of the first lane that
-does take it. What is borrowed has no derivative, and what a lane did not ask for is not chosen.
+for: a loop in it may never end there, and a derivative may be 0 * inf. So such a lane *borrows* the
+operands of the first lane that does take it. What is borrowed has no derivative, and what a lane did
+not ask for is not chosen.
 
 The stored residuals of a linear pair are operands like any other. Its tangents and cotangents need
 not be borrowed: they are zero in such a lane, so that it adds zero to whatever the lanes share.

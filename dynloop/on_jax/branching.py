@@ -45,9 +45,13 @@ def cond(pred: Any, true_fn: Any, false_fn: Any, operands: tuple[Any, ...]) -> A
     """See `dynloop.cond`, which has checked that the branches are callable."""
     pred = _predicate(pred)
     paths, tree = jtu.tree_flatten_with_path(operands)
-    leaves = [_array(x, f"operands{jtu.keystr(path)}") for path, x in paths]
+    # What devices share is made each device's own out here: in a branch that some of them take, the transpose of
+    # doing so would be a sum over all of them, for which those that do not take it never come.
+    apart = internals.varying_axes([pred])
+    leaves = [_varying(_array(x, f"operands{jtu.keystr(path)}"), apart) for path, x in paths]
     avals = tuple(map(jax.typeof, leaves))
-    prepared = kept((true_fn, false_fn), (NAME, tree, avals), lambda: _prepare(true_fn, false_fn, tree, avals))
+    key = (NAME, tree, avals, apart)
+    prepared = kept((true_fn, false_fn), key, lambda: _prepare(true_fn, false_fn, tree, avals, apart))
     inputs = [*prepared.constants, *leaves]
     computed = iter(cond_p.bind(pred, *inputs, branches=prepared.branches))
     return jtu.tree_unflatten(prepared.tree, [next(computed) if i is None else inputs[i] for i in prepared.forwarded])
@@ -77,6 +81,12 @@ def _array(x: Any, name: str, error: type[Exception] = ArgumentTypeError) -> Any
         raise error(f"{NAME}: {name} is not an array JAX can hold: {cause}") from cause
 
 
+def _varying(x: Any, axes: frozenset[str]) -> Any:
+    """A value of which each device along these mesh axes has its own copy."""
+    missing = tuple(sorted(axes - internals.varying_axes([x])))
+    return lax.pcast(x, missing, to="varying") if missing else x
+
+
 # ---- the branches
 
 
@@ -100,10 +110,12 @@ class Branch:
         return [at.get(var) if isinstance(var, internals.Var) else None for var in jaxpr.outvars]
 
 
-def _prepare(true_fn: Any, false_fn: Any, tree: Any, avals: Sequence[Any]) -> Prepared:
+def _prepare(true_fn: Any, false_fn: Any, tree: Any, avals: Sequence[Any], apart: frozenset[str]) -> Prepared:
     true, false = _trace("true_fn", true_fn, tree, avals), _trace("false_fn", false_fn, tree, avals)
     check_same_structure((true.tree, false.tree), (true.paths, false.paths))
-    targets = [_joined(a, b) for a, b in zip(true.closed.out_avals, false.closed.out_avals, strict=True)]
+    out_avals = list(zip(true.closed.out_avals, false.closed.out_avals, strict=True))
+    targets = [_joined(*pair) for pair in out_avals]
+    axes = [apart | internals.varying_axes(pair) for pair in out_avals]
     is_wrong = [target is None for target in targets]
     check_same_leaves(pick(true.leaves, is_wrong), pick(false.leaves, is_wrong))
     constants, (true_places, false_places) = _shared([true.closed.consts, false.closed.consts])
@@ -114,8 +126,8 @@ def _prepare(true_fn: Any, false_fn: Any, tree: Any, avals: Sequence[Any]) -> Pr
         def run(*inputs: Any) -> list[Any]:
             shared, operands = cut(inputs, len(constants), len(avals))
             out = internals.evaluate(branch.closed.jaxpr, [shared[i] for i in places], operands)
-            joined = zip(out, targets, forwarded, strict=True)
-            return [_converted(x, *target) for x, target, i in joined if i is None and target is not None]
+            joined = zip(out, targets, axes, forwarded, strict=True)
+            return [_varying(_converted(x, *t), a) for x, t, a, i in joined if i is None and t is not None]
 
         return Traced(run, [*map(jax.typeof, constants), *avals])
 
@@ -174,7 +186,8 @@ def _joined(a: Any, b: Any) -> tuple[Any, bool] | None:
 
 
 def _converted(x: Any, dtype: Any, is_weak: bool) -> Any:
-    if x.dtype == dtype and _is_weak(jax.typeof(x)) == is_weak:
+    aval = jax.typeof(x)
+    if aval.dtype == dtype and _is_weak(aval) == is_weak:
         return x
     # No function converts to a weak type, but numbers keep the sum of two of them weak.
     return x + jnp.dtype(dtype).type(0).item() if is_weak else lax.convert_element_type(x, dtype)

@@ -13,6 +13,7 @@ from dynloop import (
     ArgumentTypeError,
     BackendError,
     BatchingError,
+    BranchError,
     CarryError,
     DerivativeError,
     DynloopError,
@@ -257,7 +258,7 @@ def test_a_nan_that_would_never_end_is_ended_by_the_bound_and_says_so(backend: B
 
 
 @pytest.mark.parametrize(
-    "error", [ArgumentError, ArgumentTypeError, BackendError, BatchingError, CarryError, DerivativeError]
+    "error", [ArgumentError, ArgumentTypeError, BackendError, BatchingError, BranchError, CarryError, DerivativeError]
 )
 def test_all_errors_have_one_base(error: type[Exception]):
     assert issubclass(error, DynloopError)
