@@ -172,11 +172,18 @@ class Halves:
     primal_outputs: int
 
 
+class _Linear(NamedTuple):
+    """A linear function of tangents; a constant that is None is a residual."""
+
+    jaxpr: Any
+    constants: list[Any]
+
+
 class _Half(NamedTuple):
     """One branch: its primal outputs and new residuals, its linear part, and where that finds each residual."""
 
     known: Traced
-    linear: Any
+    linear: _Linear
     residuals: list[Residual]
     stored: list[Any]
 
@@ -216,8 +223,8 @@ def halves(branches: Branches, is_apart: bool) -> Halves:
         def run(*flat: Any) -> list[Any]:
             read, t = cut(flat, len(operand_avals), len(tangents))
             found = iter([read[position(r)] for r in half.residuals])
-            consts = [next(found) if isinstance(c, internals.Tracer) else c for c in half.linear.consts]
-            return internals.evaluate(half.linear.jaxpr, consts, t)
+            constants = [next(found) if c is None else c for c in half.linear.constants]
+            return internals.evaluate(half.linear.jaxpr, constants, t)
 
         return Traced(run, [*operand_avals, *tangents])
 
@@ -242,14 +249,16 @@ def _split(branches: Branches, which: bool, primals: list[Any], tangents: list[A
     assert branches.linearity is not None
     owners = pick(branches.owners or (None,) * len(branches.outputs), complement(branches.linearity.outputs))
     primal_outputs = len(owners)
-    linear: Any = None
+    linear = _Linear(None, [])
 
     def run(*args: Any) -> list[Any]:
         nonlocal linear
         outputs, push = _outputs_and_linear(branches, which, args)
+        closed = jax.make_jaxpr(push)(*tangents)
         # Tracers that the linear function has captured, residuals, come out as the constants of its trace.
-        linear = jax.make_jaxpr(push)(*tangents)
-        return [*outputs, *(c for c in linear.consts if isinstance(c, internals.Tracer))]
+        is_residual = [isinstance(c, internals.Tracer) for c in closed.consts]
+        linear = _Linear(closed.jaxpr, [None if r else c for c, r in zip(closed.consts, is_residual, strict=True)])
+        return [*outputs, *pick(closed.consts, is_residual)]
 
     everything = Traced(run, primals)
     out, ins = everything.closed.jaxpr.outvars, everything.closed.jaxpr.invars

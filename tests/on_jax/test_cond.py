@@ -154,6 +154,16 @@ def test_the_traces_of_plain_functions_are_kept():
     assert first is not second
 
 
+def test_no_tracer_outlives_its_trace():
+    def f(x: Any, w: Any) -> jax.Array:
+        return dynloop.cond(x > 0, lambda: jnp.sqrt(x) * w, lambda: dynloop.cond(x > -1, lambda: x * w, lambda: w))
+
+    with jax.checking_leaks():
+        found = [jax.jit(jax.grad(jax.grad(f)))(4.0, 2.0), jax.grad(f)(4.0, 2.0)]
+        found += [*jax.jit(jax.vmap(jax.grad(f, (0, 1)), (0, None)))(jnp.asarray([4.0, -0.5, -2.0]), 2.0)]
+    assert_close(found, [np.array(-1 / 16), np.array(0.5), np.array([0.5, 2, 0]), np.array([2, -0.5, 1])])
+
+
 def test_no_branch_is_computed_in_the_backward_pass():
     def f(cond: Cond, x: jax.Array) -> jax.Array:
         return cond(x[0] > 0, lambda x: jnp.sum(jnp.tanh(jnp.exp(x))), lambda x: jnp.sum(jnp.exp(x) * x), x)
