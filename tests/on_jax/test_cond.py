@@ -13,7 +13,7 @@ from dynloop import BatchingError
 from dynloop.on_jax.kept import kept
 from tests.closeness import assert_close
 from tests.on_jax.branched import Cond, Function
-from tests.on_jax.programs import stablehlo
+from tests.on_jax.programs import compiled, stablehlo
 from tests.on_jax.test_transformations import ALL
 from tests.user_process import run_python
 
@@ -172,7 +172,7 @@ def test_no_branch_is_computed_in_the_backward_pass():
     assert text.count("stablehlo.exponential ") == text.count("stablehlo.tanh ") + 1 == 2
 
 
-@pytest.mark.parametrize("depth", [1, 2, 4])
+@pytest.mark.parametrize("depth", [1, 3])
 def test_nested_conds_grow_with_their_number(depth: int):
     """The program of a second derivative: as many equations for each further level."""
 
@@ -243,6 +243,17 @@ def test_the_branches_share_room_for_what_they_store():
     assert [len(e.outvars) for e in conds] == [2, 1]
 
 
+@pytest.mark.parametrize("transform", [lambda f: f, jax.grad], ids=["value", "gradient"])
+def test_a_result_that_is_not_used_costs_nothing(transform: Any):
+    def f(x: jax.Array) -> jax.Array:
+        used, _ = dynloop.cond(x > 0, lambda: (x * x, jnp.tanh(x)), lambda: (jnp.exp(x), jnp.tanh(x + 1)))
+        return used
+
+    text = compiled(transform(f), jnp.ones(())).as_text()
+    assert "exponential" in text
+    assert "tanh" not in text
+
+
 # ---- types
 
 
@@ -280,7 +291,7 @@ def test_typed_keys_may_be_operands_and_results():
 
         return jax.vmap(jax.value_and_grad(lane, 2, has_aux=True))(flags, keys, jnp.arange(1.0, 5.0))
 
-    assert_close(f(dynloop.cond), f(lax.cond))
+    assert_close(jax.jit(lambda: f(dynloop.cond))(), jax.jit(lambda: f(lax.cond))())
 
 
 def test_no_lanes_at_all():
@@ -330,20 +341,6 @@ def test_communication_between_lanes_under_a_predicate_that_differs_is_refused()
     with pytest.raises(BatchingError, match="communicates over the axis 'lanes'"):
         jax.vmap(f, axis_name="lanes")(jnp.ones(2), jnp.ones(2))
     assert jax.vmap(f, (None, 0), axis_name="lanes")(1.0, jnp.ones(2)).tolist() == [2, 2]
-
-
-def test_it_runs_on_the_devices_of_a_mesh():
-    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("d",))
-    spec = jax.sharding.PartitionSpec
-
-    def f(x: jax.Array, w: jax.Array) -> jax.Array:
-        return jax.vmap(lambda x: dynloop.cond(x > 0, lambda: jnp.sqrt(x) * w, lambda: 1.0))(x)
-
-    sharded = jax.shard_map(f, mesh=mesh, in_specs=(spec("d"), spec()), out_specs=spec("d"))
-    x = jnp.asarray([4.0, -1.0])
-    gradient = jax.grad(lambda x, w: jnp.sum(sharded(x, w)), (0, 1))(x, jnp.asarray(3.0))
-    expected = [np.array([6.0, 1.0]), np.array([0.75, 0.0]), np.array(2.0)]
-    assert_close([sharded(x, jnp.asarray(3.0)), *gradient], expected)
 
 
 MESH = """
