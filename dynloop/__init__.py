@@ -1,5 +1,6 @@
 """dynloop: loops whose length depends on data, compiled and differentiated in the memory you choose."""
 
+from dynloop.branches import cond
 from dynloop.checkpoints import Memory
 from dynloop.debugging import debug
 from dynloop.errors import (
@@ -7,6 +8,7 @@ from dynloop.errors import (
     ArgumentTypeError,
     BackendError,
     BatchingError,
+    BranchError,
     CarryError,
     DerivativeError,
     DynloopError,
@@ -23,6 +25,8 @@ __all__ = [
     "while_loop",
     "fori_loop",
     "scan",
+    # branches
+    "cond",
     # memory
     "Memory",
     # what a loop tells about itself
@@ -38,6 +42,7 @@ __all__ = [
     "ArgumentTypeError",
     "BackendError",
     "BatchingError",
+    "BranchError",
     "CarryError",
     "DerivativeError",
     "DynloopError",

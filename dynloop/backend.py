@@ -15,7 +15,7 @@ _MODULES = {"jax": "dynloop.on_jax"}
 
 
 class Backend(Protocol):
-    """What a backend offers to `dynloop.loops`: the options have been checked, the other arguments have not."""
+    """What a backend offers to the public functions: options have been checked, the other arguments have not."""
 
     def while_loop(self, cond: Any, body: Any, init: Any, options: Options) -> Any: ...
 
@@ -24,6 +24,10 @@ class Backend(Protocol):
     def scan(
         self, step: Any, init: Any, xs: Any, length: int | None, until: Any, reverse: bool, options: Options
     ) -> Any: ...
+
+    def cond(self, pred: Any, true_fn: Any, false_fn: Any, operands: tuple[Any, ...]) -> Any:
+        """Run one branch; the branches are callable, nothing else has been checked."""
+        ...
 
 
 def choose(name: str, backend: str | None, **arguments: Any) -> Backend:
@@ -38,7 +42,7 @@ def choose(name: str, backend: str | None, **arguments: Any) -> Backend:
         return _load("jax")
     first = next(iter(arguments))
     raise BackendError(
-        f"{name}: no array in {' or '.join(arguments)} tells which library runs the loop\n"
+        f"{name}: no array in {' or '.join(arguments)} tells which library runs it\n"
         '  name it:           backend="jax"\n'
         f"  or give an array:  jax.numpy.asarray(...) for a leaf of {first}"
     )

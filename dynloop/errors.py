@@ -49,6 +49,18 @@ class CarryError(DynloopError, TypeError):
     """
 
 
+class BranchError(DynloopError, TypeError):
+    """The branches of a `cond` return different structures, shapes or dtypes.
+
+    >>> import jax, dynloop
+    >>> try:
+    ...     dynloop.cond(jax.numpy.array(True), lambda: (1.0, 2.0), lambda: 1.0)
+    ... except dynloop.BranchError as error:
+    ...     print(str(error).splitlines()[0])
+    cond: true_fn and false_fn must return the same structure.
+    """
+
+
 class DerivativeError(DynloopError, NotImplementedError):
     """A derivative that this loop does not have; the message names one that it has.
 
@@ -84,5 +96,5 @@ class BackendError(DynloopError, RuntimeError):
     ...     dynloop.while_loop(lambda x: x < 1, lambda x: x + 1, 0.0)
     ... except dynloop.BackendError as error:
     ...     print(str(error).splitlines()[0])
-    while_loop: no array in init tells which library runs the loop
+    while_loop: no array in init tells which library runs it
     """

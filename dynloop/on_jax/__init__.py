@@ -1,16 +1,21 @@
 """dynloop on JAX: own primitives, with rules for every transformation.
 
-Read in this order: `functions` (the user's functions, traced), `structure` (loops and steps as values),
-`derived` (what differentiation makes of them), `primitives` (the five, declared), then one file for each
-primitive's meaning and rules, `joint` (how reverse mode takes a joint equation apart), `placement` and
-`descent` (the schedule inside the compiled loop), `batching` and `lanes` (vmap).
+Read in this order: `functions` and `assembly` (the user's functions, traced and made into a loop),
+`structure` (loops and steps as values), `derived` (what differentiation makes of them), `primitives`
+(the five, declared), then one file for each primitive's meaning and rules, `joint` (how reverse mode
+takes a joint equation apart), `placement` and `descent` (the schedule inside the compiled loop),
+`batching` and `lanes` (vmap). Conditionals are `branching` (the user's functions), `branches` (pairs
+as values), `cond` (the primitive) and `branch_lanes` (vmap).
 """
 
-from dynloop.on_jax import batching, forward, loop, reverse, reverse_tangent, tangent
+from dynloop.on_jax import batching, branch_lanes, forward, loop, reverse, reverse_tangent, tangent
+from dynloop.on_jax.branching import cond
 from dynloop.on_jax.entry import fori_loop, scan, while_loop
 
 __all__ = [
     "batching",
+    "branch_lanes",
+    "cond",
     "forward",
     "fori_loop",
     "loop",

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from dynloop.errors import DerivativeError
 from dynloop.on_jax import internals
+from dynloop.on_jax.branches import Branches
 from dynloop.on_jax.flat import Mask, cut, pick
 from dynloop.on_jax.internals import cotangent_aval
 from dynloop.on_jax.probe import perturbed_outputs
@@ -188,6 +189,8 @@ def uses_custom_rule(value: Any) -> bool:
         return uses_custom_rule(value.body.closed)
     if isinstance(value, Step):
         return uses_custom_rule(value.run.closed)
+    if isinstance(value, Branches):
+        return uses_custom_rule([value.true.closed, value.false.closed])
     if isinstance(value, list | tuple):
         return any(map(uses_custom_rule, value))
     return any(

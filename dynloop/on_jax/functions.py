@@ -7,7 +7,6 @@ take the index of the step and rows of stacked arrays, and return a y beside the
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
@@ -19,11 +18,11 @@ from dynloop.carry import Leaf, check_leaves, check_structure
 from dynloop.errors import ArgumentTypeError, described
 from dynloop.on_jax import internals
 from dynloop.on_jax.assembly import Assembly, constants_of, constants_of_cond, run
-from dynloop.on_jax.closures import objects_read
 from dynloop.on_jax.flat import Mask
 from dynloop.on_jax.form import Form, Setting
 from dynloop.on_jax.leaves import as_array, is_differentiable, paths_of, plain, promoted
 from dynloop.on_jax.structure import Loop
+from dynloop.on_jax.trace_cache import cached
 
 
 @dataclass(frozen=True)
@@ -55,35 +54,13 @@ class Functions:
         return run(self.cond, self.names, constants_of_cond(self.cond, self.names), state)[0]
 
 
-# Traces of functions that read nothing changeable, as long as the body itself lives. No decision depends on what is
-# remembered here, only the time of a call that runs outside of `jax.jit`.
-_TRACES: WeakKeyDictionary[Any, dict[Any, Functions]] = WeakKeyDictionary()
-_TRACES_OF_ONE_BODY = 8
-
-
 def prepare(
     form: Form, cond: Any, body: Any, tree: Any, leaves: list[Any], extra: list[Any], setting: Setting
 ) -> Functions:
     """leaves: of the first carry.   extra: what body takes beside it, in one step."""
-    avals, extra_avals = tuple(map(jax.typeof, leaves)), tuple(map(jax.typeof, extra))
-    arguments = (tree, avals, extra_avals, setting)
-    read = None if internals.has_named_axes() else objects_read(*([cond] if cond else []), body)
-    if read is None:
-        return _trace(form, cond, body, *arguments)
-    known = _TRACES.setdefault(body, {})
-    key = (form, cond, *arguments, read, _trace_options())
-    if key not in known:
-        known[key] = _trace(form, cond, body, *arguments)
-        while len(known) > _TRACES_OF_ONE_BODY:
-            del known[next(iter(known))]
-    return known[key]
-
-
-def _trace_options() -> tuple[Any, ...]:
-    """The settings that decide what a trace looks like."""
-    names = ("enable_x64", "numpy_dtype_promotion", "numpy_rank_promotion", "default_matmul_precision")
-    names += ("default_prng_impl", "threefry_partitionable", "default_device", "random_seed_offset")
-    return (*(getattr(jax.config, f"jax_{name}") for name in names), jax.sharding.get_abstract_mesh())
+    arguments = (tree, tuple(map(jax.typeof, leaves)), tuple(map(jax.typeof, extra)), setting)
+    functions = [cond, body] if cond else [body]
+    return cached(functions, (form, *arguments), lambda: _trace(form, cond, body, *arguments))
 
 
 def _trace(

@@ -243,6 +243,11 @@ def callback_effects() -> set[Any]:
     return set(jax.make_jaxpr(lambda: jax.debug.callback(lambda: None))().effects)
 
 
+def uses_axis(effect: Any, name: Any) -> bool:
+    """Is this the effect of an operation over the named axis, such as `jax.lax.psum`?"""
+    return type(effect).__name__ == "NamedAxisEffect" and effect.name == name
+
+
 def equations(value: Any) -> Sequence[Any]:
     """The equations of a jaxpr, open or closed; none if the value is something else."""
     if isinstance(value, extend.ClosedJaxpr):

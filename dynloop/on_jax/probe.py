@@ -17,6 +17,8 @@ from dynloop.on_jax.traced import Traced, remembered, tangent_avals, with_active
 
 probe_p = internals.Primitive("dynloop_probe")
 probe_p.def_abstract_eval(lambda aval, **_: aval)
+probe_p.def_impl(lambda x, **_: x)
+internals.set_lowering(probe_p, lambda x, **_: [x])
 
 
 @dataclass(eq=False)
@@ -50,3 +52,10 @@ def perturbed_outputs(function: Traced, mask: Mask) -> Mask:
     if any(mask):
         jax.make_jaxpr(run)(*function.inputs, *tangent_avals(pick(function.inputs, mask)))
     return tuple(i in hits.positions for i in range(len(function.outputs)))
+
+
+def differs_between_lanes(x: Any) -> bool:
+    """Is `x` batched, by a `vmap` that is being traced? One outside of a `jax.jit` is not seen from within."""
+    hits = Hits()
+    probe_p.bind(x, hits=hits, position=0)
+    return bool(hits.positions)

@@ -26,6 +26,10 @@ class Traced:
         self.outputs: list[Any] = list(self.closed.out_avals)
         self.memory: dict[Any, Any] = {}
 
+    @property
+    def effects(self) -> frozenset[Any]:
+        return frozenset(self.closed.effects)
+
     def __call__(self, *args: Any) -> list[Any]:
         return self.run(*args)
 

@@ -13,6 +13,7 @@ from dynloop import (
     ArgumentTypeError,
     BackendError,
     BatchingError,
+    BranchError,
     CarryError,
     DerivativeError,
     DynloopError,
@@ -233,7 +234,7 @@ def test_a_gradient_of_a_loop_that_only_runs_forward(backend: Backend):
 @pytest.mark.parametrize("init", [1.0, (1, 2.0), {"x": np.ones(3)}, None, ()], ids=str)
 def test_no_array_and_no_backend(init: Any):
     text = message(BackendError, lambda: dynloop.while_loop(lambda c: False, lambda c: c, init))
-    assert_says(text, "no array in init tells which library runs the loop", 'backend="jax"', "jax.numpy.asarray(...)")
+    assert_says(text, "no array in init tells which library runs it", 'backend="jax"', "jax.numpy.asarray(...)")
 
 
 # ---- what only running can tell
@@ -257,7 +258,7 @@ def test_a_nan_that_would_never_end_is_ended_by_the_bound_and_says_so(backend: B
 
 
 @pytest.mark.parametrize(
-    "error", [ArgumentError, ArgumentTypeError, BackendError, BatchingError, CarryError, DerivativeError]
+    "error", [ArgumentError, ArgumentTypeError, BackendError, BatchingError, BranchError, CarryError, DerivativeError]
 )
 def test_all_errors_have_one_base(error: type[Exception]):
     assert issubclass(error, DynloopError)

@@ -180,6 +180,19 @@ def test_ordered_effects_are_told(ordered: bool):
     assert [internals.is_ordered(effect) for effect in closed.effects] == [ordered]
 
 
+def test_effects_of_named_axes_are_told():
+    seen = []
+
+    def f(x: jax.Array) -> jax.Array:
+        seen.extend(jax.make_jaxpr(lambda y: lax.psum(y, "i"))(x).effects)
+        return x
+
+    jax.vmap(f, axis_name="i")(jnp.ones(2))
+    assert [(internals.uses_axis(effect, "i"), internals.uses_axis(effect, "j")) for effect in seen] == [(True, False)]
+    (effect,) = jax.make_jaxpr(lambda x: jax.debug.callback(print, x))(X).effects
+    assert not internals.uses_axis(effect, "i")
+
+
 def test_symbolic_zeros_are_told_and_made():
     zero = internals.zero_tangent_of(X)
     assert internals.is_zero(zero)
