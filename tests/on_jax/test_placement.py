@@ -180,14 +180,14 @@ def by_rank(slots: int, function: Callable[[Any], Any]) -> np.ndarray:
 
 @pytest.mark.parametrize("slots", SLOTS)
 def test_levels_are_adjoints_repetition(slots: int):
-    assert np.array_equal(by_rank(slots, Binomials(slots).levels), gaps(slots).levels)
+    assert np.array_equal(by_rank(slots, lambda x: Binomials(slots).gap(x).level), gaps(slots).levels)
 
 
 @pytest.mark.parametrize("slots", SLOTS)
 def test_advances_equal_adjoint_and_saturate(slots: int):
     exact = np.minimum(gaps(slots).exact(adjoint.advances), UNREACHABLE)
     expected = np.where(gaps(slots).is_covered, exact, UNREACHABLE)
-    assert np.array_equal(by_rank(slots, Binomials(slots).advances), expected)
+    assert np.array_equal(by_rank(slots, lambda x: Binomials(slots).gap(x).advances), expected)
 
 
 @pytest.mark.parametrize("slots", SLOTS)
@@ -196,7 +196,9 @@ def test_last_offsets_end_the_optimal_interval(slots: int):
     g = gaps(slots)
     is_meant = g.is_covered & (g.slots + 1 < g.lengths)
     expected = g.exact(lambda n, m: adjoint.first_offset_range(n, m)[1])
-    assert np.array_equal(by_rank(slots, Binomials(slots).last_offsets)[is_meant], expected[is_meant])
+    assert np.array_equal(
+        by_rank(slots, lambda x: Binomials(slots).gap(x).last_offset(x))[is_meant], expected[is_meant]
+    )
 
 
 @pytest.mark.parametrize("slots", SLOTS)
