@@ -207,5 +207,5 @@ def storage(
 
 _CHOICES = (
     'give "auto", a number of slots (0: never differentiated in reverse), "all" with a bound on the steps, '
-    "dynloop.Memory(...), or one of adjoint's Online, Periodic, StoreAll, or Binomial where the number of steps is known"
+    "dynloop.Memory(...), or one of adjoint's Online, Periodic, StoreAll, or Binomial for a known number of steps"
 )
