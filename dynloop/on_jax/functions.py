@@ -7,6 +7,7 @@ carry of the loop but a constant: it costs no checkpoint.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -19,9 +20,10 @@ from jax import tree_util as jtu
 
 from dynloop.carry import Leaf, check_leaves, check_structure
 from dynloop.checkpoints import Storage
-from dynloop.errors import ArgumentTypeError, described
+from dynloop.errors import ArgumentError, ArgumentTypeError, described
 from dynloop.on_jax import internals
 from dynloop.on_jax.closures import objects_read
+from dynloop.on_jax.derived import joint_loop, joint_masks, swept_loop
 from dynloop.on_jax.flat import Mask, cut, merge, pick
 from dynloop.on_jax.leaves import as_array, is_differentiable, plain, promoted
 from dynloop.on_jax.structure import Loop
@@ -137,9 +139,20 @@ def _trace(
     carry_avals = [plain(a) for a in avals]
     loop = _loop(form, traced_cond, traced_body, is_invariant, carry_avals, [plain(a) for a in extra], storage, sizes)
     if not storage.is_forward_only:
-        # A Memory that is too small fails at the call, not at the gradient.
-        storage.layout(loop.state_bytes)
+        _check_memory(loop)
     return Functions(form, traced_cond, traced_body, loop, carry_avals, is_invariant, y_tree)
+
+
+def _check_memory(loop: Loop) -> None:
+    """A Memory that is too small fails at the call, not at the gradient."""
+    with suppress(ArgumentError):
+        loop.storage.layout(loop.state_bytes)
+        return
+    # A gradient need not store all of the carry; what it does is only worked out where that matters.
+    has_tangent = tuple(map(internals.has_tangent, loop.body.inputs))
+    masks = joint_masks(loop, has_tangent[: loop.constants], has_tangent[loop.constants :])
+    swept = swept_loop(joint_loop(loop, masks))
+    loop.storage.layout(swept.state_bytes)
 
 
 def _loop(
