@@ -159,6 +159,18 @@ def test_true_at_the_start_is_no_step(backend: Backend, checkpoints: Any):
     assert_close(backend.grad(f, (0, 1))(x, rows), (1.0, np.zeros(2)))
 
 
+@pytest.mark.parametrize("stops", [True, False])
+def test_an_until_that_is_constant(backend: Backend, stops: bool):
+    # pytorch/pytorch#195970.
+    def f(x: Any, rows: Any) -> Any:
+        return backend.scan(lambda c, r: (c * r, c), x, rows, until=lambda c: stops, checkpoints=1)
+
+    x, rows = backend.asarray(5.0), backend.asarray([2.0, 3.0])
+    carry, ys = backend.value(f, x, rows)
+    assert (float(carry), ys.tolist()) == ((5.0, [0.0, 0.0]) if stops else (30.0, [5.0, 10.0]))
+    assert float(backend.grad(lambda x: f(x, rows)[0])(x)) == (1.0 if stops else 6.0)
+
+
 def test_never_true_uses_every_row(backend: Backend):
     def f(rows: Any, **options: Any) -> Any:
         return backend.scan(running_sum, backend.asarray(0.0), rows, full_output=True, **options)
