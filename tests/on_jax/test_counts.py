@@ -85,8 +85,8 @@ def test_steps_run_forward_once_and_are_turned_from_the_last_to_the_first(checkp
 # ---- a number of steps that is known at the start
 
 KNOWN = [1, 2, 3, 5]
-KNOWN_LENGTHS = [*range(41), 64, 65, 100, 154, 299]
-KNOWN_CASES = [(slots, n) for slots, n in product(KNOWN, KNOWN_LENGTHS) if slots > 1 or n <= 100]
+KNOWN_LENGTHS = [*range(41), 64, 100, 299]
+KNOWN_CASES = [(slots, n) for slots, n in product(KNOWN, KNOWN_LENGTHS) if n <= 64 * slots]
 
 
 @cache
@@ -109,7 +109,7 @@ def least_with_a_leaf(slots: int, leaf: int, n: int) -> int:
     return n + leaf * (adjoint.advances(blocks + 1, slots) - blocks) + (first - blocks) + n
 
 
-@pytest.mark.parametrize(("schedule", "n"), [(s, n) for s, n in LEAF_CASES if n < 48 or n > 99], ids=str)
+@pytest.mark.parametrize(("schedule", "n"), [(s, n) for s, n in LEAF_CASES if n < 35 or n == 100], ids=str)
 def test_a_known_number_of_steps_with_a_leaf_takes_the_least_block_advances(schedule: Online, n: int):
     seen = known(schedule)(n)
     assert len(seen) == least_with_a_leaf(schedule.slots, schedule.leaf, n) <= schedule.cost(n).evaluations
@@ -117,9 +117,7 @@ def test_a_known_number_of_steps_with_a_leaf_takes_the_least_block_advances(sche
     assert [e.step for e in seen if e.is_taped] == list(range(n - 1, -1, -1))
 
 
-@pytest.mark.parametrize(
-    ("schedule", "n"), [(1, 9), (3, 40), (adjoint.Binomial(2), 17), (Online(2, 3), 20), ("all", 7)]
-)
+@pytest.mark.parametrize(("schedule", "n"), [(3, 40), (Online(2, 3), 20), ("all", 7)])
 def test_a_scan_of_all_rows_evaluates_what_a_known_number_of_steps_does(schedule: Any, n: int):
     seen = counted_gradient_of_scan(n, stops=False, checkpoints=schedule)(n)
     assert seen == (list(evaluations(adjoint.StoreAll(), n)) if schedule == "all" else known(schedule)(n))
