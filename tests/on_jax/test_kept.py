@@ -17,7 +17,7 @@ import adjoint
 import dynloop
 from dynloop import ArgumentError
 from tests.closeness import assert_close
-from tests.on_jax.programs import copies_inside_loops
+from tests.on_jax.programs import copies_inside_loops, temporary_bytes
 from tests.oracles import indexed
 
 X, SCALE = jnp.asarray([0.3, -0.5, 0.9]), jnp.asarray([1.1, 0.7, -0.4])
@@ -184,6 +184,11 @@ def test_memory_counts_what_is_stored():
     f = summing(dynloop.Memory(5 * X.nbytes))
     assert stored(jax.grad(f), X) == [[(5 + 1, 3)]]
     assert_close(jax.jit(jax.grad(f))(X), jax.jit(jax.grad(summing("auto")))(X))
+
+
+def test_a_large_sum_takes_no_memory_for_its_states():
+    # The sum itself, its cotangent, and one of each in the making.
+    assert temporary_bytes(jax.grad(summing(16)), X) <= 4 * LARGE["total"].nbytes
 
 
 def test_auto_counts_what_is_stored():
