@@ -35,7 +35,8 @@ class Memory:
     Args:
         amount: bytes as an int, or text such as `"64MiB"` (powers of 1024) or `"2 GB"` (powers of 1000).
 
-    The loop keeps as many states as fit; one state is the sum of the bytes of the carry's leaves.
+    The loop keeps as many states as fit; one state is the sum of the bytes of those leaves of the carry that
+    a gradient reads: a sum, a counter or a buffer that is only written take none of it.
     Besides them a gradient needs about four states, one step's tape and twice the closed-over
     floating values.
 
@@ -216,6 +217,6 @@ def storage(
 
 
 _CHOICES = (
-    'give "auto", a number of slots (0: never differentiated in reverse), "all" with max_steps=, '
-    "dynloop.Memory(...), or one of adjoint's Online, Periodic, StoreAll"
+    'give "auto", a number of slots (0: never differentiated in reverse), "all" with a bound on the steps, '
+    "dynloop.Memory(...), or one of adjoint's Online, Periodic, StoreAll, or Binomial for a known number of steps"
 )

@@ -38,7 +38,7 @@ def while_loop(
             complex numbers and None are carried along.
         max_steps: the largest number of steps, or None for no bound. The program does not grow
             with it.
-        checkpoints: how many states a gradient may keep, a state being one carry.
+        checkpoints: how many states a gradient may keep, a state being what it reads of one carry.
             `"auto"` (or None): what 4 MiB hold: up to 64 slots, at least 8 whatever their size, and the
             rest a leaf buffer, which by itself holds every state of a shorter loop.
             An int: that many, the start included: up to 128 slots; from 192 on 64 slots and the rest

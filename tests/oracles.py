@@ -6,7 +6,7 @@ Nothing here is imported from `adjoint`. A chain of n steps has the states 0..n;
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import combinations, pairwise
 from typing import Any
@@ -185,3 +185,28 @@ def unrolled(cond: Callable[[Any], Any], body: Callable[[Any], Any], init: Any) 
     while cond(carry):
         carry = body(carry)
     return carry
+
+
+def indexed(lower: int, upper: int, body: Callable[[int, Any], Any], init: Any) -> Any:
+    """`carry = body(i, carry)` for each index, in Python."""
+    carry = init
+    for i in range(lower, upper):
+        carry = body(i, carry)
+    return carry
+
+
+def scanned(
+    step: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    rows: Sequence[Any],
+    until: Callable[[Any], Any] | None = None,
+    *,
+    reverse: bool = False,
+) -> tuple[Any, list[Any]]:
+    """A scan in Python: the carry, and each row's y, None where the scan stopped before it."""
+    carry, ys = init, [None] * len(rows)
+    for at in reversed(range(len(rows))) if reverse else range(len(rows)):
+        if until is not None and until(carry):
+            break
+        carry, ys[at] = step(carry, rows[at])
+    return carry, ys

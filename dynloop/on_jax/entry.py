@@ -34,17 +34,21 @@ def fori_loop(lower: Any, upper: Any, body: Any, init: Any, options: Options) ->
     """See `dynloop.fori_loop`."""
     first, last = (_as_index(options.name, label, x) for label, x in (("lower", lower), ("upper", upper)))
     dtype = jnp.result_type(first, last)
-    steps = None
-    if all(isinstance(x, int) for x in (lower, upper)):
+    if not jnp.issubdtype(dtype, jnp.integer):
+        raise ArgumentTypeError(
+            f"{options.name}: lower is {first.dtype} and upper is {last.dtype}, and no integer dtype holds both; "
+            "give them the same dtype"
+        )
+    first, last = lax.convert_element_type(first, dtype), lax.convert_element_type(last, dtype)
+    if isinstance(lower, int) and isinstance(upper, int):
         steps = max(upper - lower, 0)
         if steps > MOST:
             raise ArgumentError(f"{options.name}: upper - lower is {steps}; at most 2**31 - 1 steps can be counted")
-    first, last = lax.convert_element_type(first, dtype), lax.convert_element_type(last, dtype)
-    # The difference of two signed numbers may be as large as an unsigned one.
-    difference = (last - first).astype(f"uint{dtype.itemsize * 8}")
-    count = jnp.where(last > first, jnp.minimum(difference, min(MOST, jnp.iinfo(difference.dtype).max)), 0)
+        count = jnp.asarray(steps, jnp.int32)
+    else:
+        steps, count = None, _distance(first, last)
     form = Form(options.name, ("", "body"), has_index=True, has_count=True)
-    return _run(form, None, body, init, options, steps, count.astype(jnp.int32), [first])
+    return _run(form, None, body, init, options, steps, count, [first])
 
 
 def scan(step: Any, init: Any, xs: Any, length: int | None, until: Any, reverse: bool, options: Options) -> Any:
@@ -182,8 +186,21 @@ def _devices(options: Options) -> tuple[str, ...]:
     return axes
 
 
+def _distance(first: Any, last: Any) -> Any:
+    """int32: the number of integers from `first` up to, not including, `last`; at most MOST."""
+    # Unsigned, since the ends of a signed dtype lie further apart than it can count.
+    unsigned = jnp.dtype(f"uint{8 * first.dtype.itemsize}")
+    distance = lax.convert_element_type(last, unsigned) - lax.convert_element_type(first, unsigned)
+    if unsigned.itemsize >= 4:
+        distance = jnp.minimum(distance, MOST)
+    return jnp.where(last > first, distance, 0).astype(jnp.int32)
+
+
 def _as_index(name: str, label: str, x: Any) -> Any:
-    array = jnp.asarray(x) if isinstance(x, KINDS) else None
+    try:
+        array = jnp.asarray(x) if isinstance(x, KINDS) else None
+    except OverflowError as error:
+        raise ArgumentError(f"{name}: {label}={x} is not an integer that JAX can hold: {error}") from error
     if array is None or array.shape != () or not jnp.issubdtype(array.dtype, jnp.integer):
         given = described(x) if array is None or not isinstance(x, jax.Array) else f"{array.dtype}{list(array.shape)}"
         raise ArgumentTypeError(f"{name}: {label} must be an integer scalar; got {given}")
@@ -197,6 +214,8 @@ def _length(name: str, shapes: list[tuple[str, tuple[int, ...]]], length: Any) -
             raise ArgumentError(f"{name}: xs{path} is a scalar; every leaf of xs needs a first axis, one row a step")
     if length is not None:
         try:
+            if isinstance(length, bool):
+                raise TypeError
             length = operator.index(length)
         except TypeError as error:
             raise ArgumentTypeError(

@@ -5,6 +5,7 @@ take the index of the step and rows of stacked arrays, and return a y beside the
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +16,10 @@ from jax import lax
 from jax import tree_util as jtu
 
 from dynloop.carry import Leaf, check_leaves, check_structure
-from dynloop.errors import ArgumentTypeError, described
+from dynloop.errors import ArgumentError, ArgumentTypeError, described
 from dynloop.on_jax import internals
 from dynloop.on_jax.assembly import Assembly, constants_of, constants_of_cond, run
+from dynloop.on_jax.derived import joint_loop, joint_masks, swept_loop
 from dynloop.on_jax.flat import Mask
 from dynloop.on_jax.form import Form, Setting
 from dynloop.on_jax.leaves import as_array, is_differentiable, paths_of, plain, promoted
@@ -91,9 +93,19 @@ def _trace(
     )
     loop = assembly.loop()
     if not setting.storage.is_forward_only and loop.state_bytes is not None:
-        # A Memory that is too small fails at the call, not at the gradient.
-        setting.storage.layout(loop.state_bytes)
+        _check_memory(loop)
     return Functions(form, traced_cond, traced_body, loop, carry_avals, is_invariant, y_tree, names)
+
+
+def _check_memory(loop: Loop) -> None:
+    """A Memory that is too small fails at the call, not at the gradient."""
+    with suppress(ArgumentError):
+        loop.storage.layout(loop.state_bytes)
+        return
+    # A gradient need not store all of the carry; what it does is only worked out where that matters.
+    has_tangent = tuple(map(internals.has_tangent, loop.body.inputs))
+    masks = joint_masks(loop, has_tangent[: loop.constants], has_tangent[loop.constants :])
+    loop.storage.layout(swept_loop(joint_loop(loop, masks)).state_bytes)
 
 
 def _trace_body(

@@ -103,7 +103,8 @@ def has_value(tangent: Any) -> bool:
 
 
 def zeros_of(aval: Aval) -> Any:
-    return ad.zeros_like_aval(aval)
+    # JAX's own takes keys for something to differentiate, and gives float0.
+    return jnp.zeros(aval.shape, aval.dtype) if is_extended(aval.dtype) else ad.zeros_like_aval(aval)
 
 
 def is_linear_input(x: Any) -> bool:

@@ -134,7 +134,7 @@ class Binomials:
         ends = self.gaps.T.reshape(width, *[1] * (lengths.ndim - 1), ranks)
         level = jnp.sum(ends < lengths[None], axis=0, dtype=I32)
         # One column more on the left, so that there is something before level 0; covered gaps have a level below width.
-        start = np.broadcast_to(np.arange(ranks, dtype=np.int32) * (width + 1), lengths.shape)
+        start = jnp.broadcast_to(np.arange(ranks, dtype=np.int32) * (width + 1), lengths.shape)
         at = start + jnp.minimum(level, width - 1)
 
         def looked_up(table: np.ndarray, at: Array) -> Array:

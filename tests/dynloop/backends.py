@@ -79,6 +79,16 @@ class Backend(ABC):
             options = {"max_steps": MOST_STEPS} | options
         return dynloop.while_loop(cond, body, init, backend=self.library, **options)
 
+    def fori_loop(self, lower: Any, upper: Any, body: Any, init: Any, **options: Any) -> Any:
+        """`dynloop.fori_loop` in this library, with a bound where `checkpoints="all"` needs one."""
+        if options.get("checkpoints") == "all":
+            options = {"max_steps": MOST_STEPS} | options
+        return dynloop.fori_loop(lower, upper, body, init, backend=self.library, **options)
+
+    def scan(self, step: Any, init: Any, xs: Any = None, **options: Any) -> Any:
+        """`dynloop.scan` in this library; the number of rows is bound enough."""
+        return dynloop.scan(step, init, xs, backend=self.library, **options)
+
 
 @dataclass(frozen=True)
 class Jax(Backend):

@@ -194,7 +194,8 @@ def test_an_option_out_of_its_range_or_kind(
     backend: Backend, options: dict[str, Any], error: type[DynloopError], parts: list[str]
 ):
     x = backend.asarray(1.0)
-    text = message(error, lambda: dynloop.while_loop(lambda y: y < 10, lambda y: 2 * y, x, **options))
+    # A body whose gradient reads its state, so that a state takes memory.
+    text = message(error, lambda: dynloop.while_loop(lambda y: y < 10, lambda y: y * y + 1, x, **options))
     assert_says(text, *parts)
 
 

@@ -87,14 +87,43 @@ def expected_gradient(steps: int) -> float:
 
 def counted_gradient(**options: Any) -> CountedGradient:
     """Compiles the gradient of the counted loop with these options of `dynloop.while_loop`."""
+
+    def run(step: Step, x: Any, n: Any) -> Any:
+        start = (jnp.asarray(0, jnp.int32), x)
+        return dynloop.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, step(*c)), start, **options)[1]
+
+    return _counted(run)
+
+
+def counted_gradient_of_fori_loop(**options: Any) -> CountedGradient:
+    """The same, of `dynloop.fori_loop`."""
+    return _counted(lambda step, x, n: dynloop.fori_loop(0, n, step, x, **options))
+
+
+def counted_gradient_of_scan(length: int, *, stops: bool, **options: Any) -> CountedGradient:
+    """The same, of `dynloop.scan`; with `stops`, a number of steps up to `length`, else of all of them."""
+
+    def run(step: Step, x: Any, n: Any) -> Any:
+        def scanned(c: Any, row: Any) -> Any:
+            y = step(*c)
+            return (c[0] + 1, y), row
+
+        until = (lambda c: c[0] >= n) if stops else None
+        rows = jnp.zeros(length)
+        return dynloop.scan(scanned, (jnp.asarray(0, jnp.int32), x), rows, until=until, **options)[0][1]
+
+    return _counted(run)
+
+
+Step = Callable[[Any, Any], Any]
+
+
+def _counted(run: Callable[[Step, Any, Any], Any]) -> CountedGradient:
+    """run: takes the step, a function of its index and the state, the first state and the number of steps."""
     recorder = Recorder()
 
-    def f(x: jax.Array, n: jax.Array) -> jax.Array:
-        def body(c: Any) -> Any:
-            i, y = c
-            # Not linear: the derivative of a step needs its evaluation.
-            return i + 1, 0.5 * jnp.sin(recorder.note(i, y)) + 0.1
+    def step(i: Any, y: Any) -> Any:
+        # Not linear: the derivative of a step needs its evaluation.
+        return 0.5 * jnp.sin(recorder.note(i, y)) + 0.1
 
-        return dynloop.while_loop(lambda c: c[0] < n, body, (jnp.asarray(0, jnp.int32), x), **options)[1]
-
-    return CountedGradient(jax.jit(jax.grad(f)), recorder)
+    return CountedGradient(jax.jit(jax.grad(lambda x, n: run(step, x, n))), recorder)

@@ -239,6 +239,12 @@ def test_zeros_of_an_aval():
     assert (out.shape, str(out.dtype), float(out.sum())) == ((2, 3), "bfloat16", 0)
 
 
+def test_zeros_of_keys_are_keys():
+    keys = jax.typeof(jax.random.split(jax.random.key(0), 3))
+    out = internals.zeros_of(keys)
+    assert (out.shape, out.dtype) == (keys.shape, keys.dtype)
+
+
 @pytest.mark.parametrize(
     ("x", "tangent"),
     [(jnp.ones(2), "float64"), (jnp.ones(2, jnp.complex64), "complex64"), (jnp.ones(2, int), "float0")],

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from jax import lax, monitoring
 
+import adjoint
 import dynloop
 from tests.on_jax.programs import compiled, copies_inside_loops, equations, operations, stablehlo, temporary_bytes
 
@@ -71,6 +72,20 @@ def test_the_program_does_not_grow_with_the_bound(checkpoints: Any):
     # All of them past what "auto" can keep whole.
     bounds = (10**7, 10**9, 2**31 - 1)
     programs = [gradient(checkpoints=checkpoints, max_steps=bound) for bound in bounds]
+    assert len({equations(jax.make_jaxpr(f)(*ARGUMENTS)) for f in programs}) == 1
+    assert len({tuple(operations(stablehlo(f, *ARGUMENTS))) for f in programs}) == 1
+
+
+@pytest.mark.parametrize("checkpoints", [2, "auto", adjoint.Online(4, 8)], ids=str)
+def test_the_program_of_a_known_number_of_steps_does_not_grow_with_the_bound(checkpoints: Any):
+    def known(bound: int) -> Callable[..., Any]:
+        def f(x: Any, w: Any, n: Any) -> Any:
+            body = lambda i, y: jnp.sin(y) * w
+            return jnp.sum(dynloop.fori_loop(0, n, body, x, checkpoints=checkpoints, max_steps=bound))
+
+        return jax.grad(f, (0, 1))
+
+    programs = [known(bound) for bound in (10**7, 2**31 - 1)]
     assert len({equations(jax.make_jaxpr(f)(*ARGUMENTS)) for f in programs}) == 1
     assert len({tuple(operations(stablehlo(f, *ARGUMENTS))) for f in programs}) == 1
 
