@@ -4,11 +4,11 @@ Read in this order: `functions` and `assembly` (the user's functions, traced and
 `structure` (loops and steps as values), `derived` (what differentiation makes of them), `primitives`
 (the five, declared), then one file for each primitive's meaning and rules, `joint` (how reverse mode
 takes a joint equation apart), `placement` and `descent` (the schedule inside the compiled loop),
-`batching` and `lanes` (vmap). Conditionals are `branching` (the user's functions), `branches` (pairs
+`batching` and `lanes` (vmap), `dead_code`. Conditionals are `branching` (the user's functions), `branches` (pairs
 as values), `cond` (the primitive) and `branch_lanes` (vmap).
 """
 
-from dynloop.on_jax import batching, branch_lanes, forward, loop, reverse, reverse_tangent, tangent
+from dynloop.on_jax import batching, branch_lanes, dead_code, forward, loop, reverse, reverse_tangent, tangent
 from dynloop.on_jax.branching import cond
 from dynloop.on_jax.entry import fori_loop, scan, while_loop
 
@@ -16,6 +16,7 @@ __all__ = [
     "batching",
     "branch_lanes",
     "cond",
+    "dead_code",
     "forward",
     "fori_loop",
     "loop",

@@ -26,6 +26,7 @@ try:
     _TRANSPOSES = ad.primitive_transposes
     _BATCHERS = batching.fancy_primitive_batchers
     _PARTIAL_EVALS = pe.custom_partial_eval_rules
+    _DEAD_CODE = pe.dce_rules
     _CHECKPOINTS = pe.partial_eval_jaxpr_custom_rules
     _HAS_NAMED_AXES = vars(extend)["nonempty_axis_env_DO_NOT_USE"]
 except (ImportError, AttributeError, KeyError) as error:
@@ -56,6 +57,12 @@ set_transpose = _TRANSPOSES.__setitem__
 set_batching = _BATCHERS.__setitem__
 set_partial_eval = _PARTIAL_EVALS.__setitem__
 set_checkpoint = _CHECKPOINTS.__setitem__
+
+
+def set_dead_code(primitive: Any, rule: Callable[[Sequence[bool], Any], tuple[list[bool], Any]]) -> None:
+    """`rule(used results, equation)` gives the used inputs and what is left of the equation."""
+    # Newer versions of JAX tell the live inputs too, in between.
+    _DEAD_CODE[primitive] = lambda used, *rest: rule(used, rest[-1])
 
 
 def set_lowering(primitive: Any, function: Callable[..., Any]) -> None:

@@ -89,3 +89,18 @@ def test_one_equation_runs_by_itself():
     cond = by_name["cond"]
     values = [jnp.asarray(1, v.aval.dtype) if v.aval.dtype == jnp.int32 else X for v in cond.invars]
     assert float(internals.evaluate_equation(closed.jaxpr, cond, values)[0]) == 10
+
+
+def test_a_primitive_tells_what_is_left_of_it():
+    seen: list[Any] = []
+    pair = internals.new_primitive("dynloop_test_pair")
+    pair.def_abstract_eval(lambda a, b: [a, b])
+
+    def rule(used: Any, eqn: Any) -> Any:
+        seen.append(list(used))
+        return [True, False], eqn
+
+    internals.set_dead_code(pair, rule)
+    closed = jax.make_jaxpr(lambda x, y: pair.bind(x, y))(X, X)
+    assert internals.read_inputs(closed, (True, False)) == {0}
+    assert seen == [[True, False]]
