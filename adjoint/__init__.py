@@ -1,7 +1,8 @@
 """adjoint: which states of a chain of steps to keep, and which steps to redo, to run the chain backwards.
 
-The package is about integers alone: it knows no array library and imports the standard library only.
-A schedule gives actions; whoever owns the steps carries them out. `replay` does so on integers and checks them.
+The package knows no array library and imports the standard library only.
+A schedule gives actions, on integers alone; whoever owns the steps carries them out. `replay` does so on integers and
+checks them; `reverse` does so with functions that you give, on states of any kind, in memory or on disk.
 
 Conventions, everywhere: step i maps state i to state i + 1; ranges are half-open; a slot holds one state; a number of
 slots counts every one of them, that of state 0 included; the working state needs no slot; evaluations count the taped
@@ -9,6 +10,7 @@ steps of the turns as well.
 """
 
 from adjoint.actions import Action, Advance, Discard, Restore, Store, Turn
+from adjoint.asynchronous import Asynchronous, Overlap
 from adjoint.binomial import (
     advances,
     beta,
@@ -18,13 +20,19 @@ from adjoint.binomial import (
     first_offset_range,
     repetition,
 )
-from adjoint.errors import AdjointError, InvariantError, ScheduleError
+from adjoint.chain import Span
+from adjoint.codec import Buffers, Bytes, Codec, Pickle
+from adjoint.disk import DiskStore
+from adjoint.errors import AdjointError, InvariantError, ScheduleError, StateError, StepError, StoreError
 from adjoint.offline import Binomial, Periodic, StoreAll
 from adjoint.online import Online
 from adjoint.placement import StoreTable, store_table
 from adjoint.planning import Plan, plan
 from adjoint.replay import Counts, replay
+from adjoint.reverse import Forward, forward, resume, reverse
+from adjoint.run import Reversal
 from adjoint.schedule import Cost, Schedule
+from adjoint.store import Identity, Key, MemoryStore, Milestone, Sample, StateStore
 
 __all__ = [
     # the instruction set
@@ -50,6 +58,29 @@ __all__ = [
     # the judge
     "replay",
     "Counts",
+    # the driver
+    "reverse",
+    "resume",
+    "forward",
+    "Reversal",
+    "Forward",
+    "Span",
+    # where states are kept
+    "MemoryStore",
+    "DiskStore",
+    "Asynchronous",
+    "Overlap",
+    # how they become bytes
+    "Codec",
+    "Pickle",
+    "Bytes",
+    "Buffers",
+    # what a store of one's own deals with
+    "StateStore",
+    "Key",
+    "Identity",
+    "Milestone",
+    "Sample",
     # integer functions
     "beta",
     "repetition",
@@ -61,4 +92,7 @@ __all__ = [
     "AdjointError",
     "ScheduleError",
     "InvariantError",
+    "StepError",
+    "StoreError",
+    "StateError",
 ]
