@@ -23,16 +23,20 @@ from adjoint.binomial import (
 from adjoint.chain import Span
 from adjoint.codec import Buffers, Bytes, Codec, Pickle
 from adjoint.disk import DiskStore
+from adjoint.drawing import draw
 from adjoint.errors import AdjointError, InvariantError, ScheduleError, StateError, StepError, StoreError
 from adjoint.offline import Binomial, Periodic, StoreAll
 from adjoint.online import Online
 from adjoint.placement import StoreTable, store_table
 from adjoint.planning import Plan, plan
+from adjoint.proposals import propose
 from adjoint.replay import Counts, replay
+from adjoint.report import Report, Use, explain
 from adjoint.reverse import Forward, forward, resume, reverse
 from adjoint.run import Reversal
 from adjoint.schedule import Cost, Schedule
 from adjoint.store import Identity, Key, MemoryStore, Milestone, Sample, StateStore
+from adjoint.trace import Stroke, strokes
 
 __all__ = [
     # the instruction set
@@ -58,6 +62,14 @@ __all__ = [
     # the judge
     "replay",
     "Counts",
+    # what a schedule costs, and which one to take
+    "explain",
+    "propose",
+    "Report",
+    "Use",
+    "draw",
+    "strokes",
+    "Stroke",
     # the driver
     "reverse",
     "resume",

@@ -1,6 +1,7 @@
 """dynloop: loops whose length depends on data, compiled and differentiated in the memory you choose."""
 
 from dynloop.checkpoints import Memory
+from dynloop.codecs import Safetensors
 from dynloop.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -10,6 +11,7 @@ from dynloop.errors import (
     DerivativeError,
     DynloopError,
 )
+from dynloop.explain import picture
 from dynloop.loops import while_loop
 from dynloop.result import Result, StoppedBecause
 
@@ -20,6 +22,9 @@ __all__ = [
     "while_loop",
     # memory
     "Memory",
+    # pictures of schedules, and states on disk
+    "picture",
+    "Safetensors",
     # what a loop tells about itself
     "Result",
     "StoppedBecause",
