@@ -11,7 +11,8 @@ import safetensors.numpy
 import adjoint
 import dynloop
 
-STATE = {"u": np.arange(6.0).reshape(2, 3).T, "rest": [np.array([1, 2], np.float32), (np.array(True), np.zeros((0, 3), np.int8))]}
+SMALL = (np.array(True), np.zeros((0, 3), np.int8))
+STATE = {"u": np.arange(6.0).reshape(2, 3).T, "rest": [np.array([1, 2], np.float32), SMALL]}
 
 
 def leaves(value: Any) -> list[Any]:
