@@ -19,17 +19,17 @@ from adjoint.openended import forward_pass
 from adjoint.replay import Machine
 from adjoint.store import Key, Milestone, StateStore
 
-Place = tuple[int, int]
+Address = tuple[int, int]
 """A tier and a slot in it."""
 
 
 class Position:
-    """Where a schedule stands, on integers: what each place holds, the working state, and how many steps are turned."""
+    """Where a schedule stands, on integers: what each address holds, the working state, the number of turned steps."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
         self.machine = Machine(steps, None)
-        self.held: dict[Place, int] = {}
+        self.held: dict[Address, int] = {}
         self.working: int | None = 0
         self.turned = 0
 
@@ -40,18 +40,18 @@ class Position:
             case Advance():
                 self.working = action.stop
             case Store():
-                self.held[place(action)] = action.state
+                self.held[address(action)] = action.state
             case Restore():
                 self.working = action.state
             case Discard():
-                del self.held[place(action)]
+                del self.held[address(action)]
             case Turn():
                 self.working = None
                 self.turned += 1
 
 
-def place(action: Store | Restore | Discard) -> Place:
-    """Where an action keeps its state; an action without a tier speaks of the first one."""
+def address(action: Store | Restore | Discard) -> Address:
+    """The address of an action; one without a tier speaks of the first one."""
     return getattr(action, "tier", 0), action.slot
 
 
@@ -84,8 +84,8 @@ class Driver:
     def upcoming(self, action: Action) -> None:
         """Hears of an action some time before its turn, and has what it will restore read once that is there."""
         self.heard += 1
-        if isinstance(action, Restore) and isinstance(self.store(place(action)[0]), Asynchronous):
-            tier, slot = place(action)
+        if isinstance(action, Restore) and isinstance(self.store(address(action)[0]), Asynchronous):
+            tier, slot = address(action)
             self.awaited.setdefault((tier, Key(slot, action.state)), []).append(self.heard)
             self.read_ahead(tier, Key(slot, action.state))
 
@@ -104,7 +104,7 @@ class Driver:
 
     def execute(self, action: Action) -> None:
         """Carries out one action."""
-        before = self.position.held.get(place(action)) if isinstance(action, Store) else None
+        before = self.position.held.get(address(action)) if isinstance(action, Store) else None
         self.position.execute(action)
         match action:
             case Advance():
@@ -115,19 +115,19 @@ class Driver:
             case Store():
                 self.keep(action, before)
             case Restore():
-                tier, slot = place(action)
+                tier, slot = address(action)
                 # The old value goes first: two working states would take the room of one more.
                 self.value = None
                 self.value = self.store(tier).load(Key(slot, action.state))
                 self.restored += 1
             case Discard():
-                tier, slot = place(action)
+                tier, slot = address(action)
                 self.drop(tier, Key(slot, action.state))
             case Turn():
                 self.turn(action.step)
 
     def keep(self, action: Store, before: int | None) -> None:
-        tier, slot = place(action)
+        tier, slot = address(action)
         if before is not None and before != action.state:
             self.drop(tier, Key(slot, before))
         store = self.store(tier)

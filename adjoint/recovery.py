@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from adjoint.actions import Action, Advance, Store, Turn
-from adjoint.driver import Driver, Place, Position, place
+from adjoint.driver import Address, Driver, Position, address
 from adjoint.openended import forward_pass
 from adjoint.store import Key
 
@@ -39,7 +39,7 @@ def after_store(actions: Iterator[Action], steps: int, newest: tuple[int, Key]) 
         if isinstance(action, Advance) and action.start >= key.state:
             return None
         position.execute(action)
-        if isinstance(action, Store) and place(action) == (tier, key.slot) and action.state == key.state:
+        if isinstance(action, Store) and address(action) == (tier, key.slot) and action.state == key.state:
             return position
     return None
 
@@ -55,21 +55,21 @@ def newest_kept(driver: Driver) -> tuple[int, Key] | None:
     return max(kept(driver), key=lambda held: held[1].state, default=None)
 
 
-def fill(driver: Driver, wanted: dict[Place, int], initial: Any) -> None:
-    """Makes the stores hold what these places should, and nothing else; leaves no working state.
+def fill(driver: Driver, wanted: dict[Address, int], initial: Any) -> None:
+    """Makes the stores hold what these addresses should, and nothing else; leaves no working state.
 
     Args:
         driver: its stores are filled, and its `recomputed` counts the steps that this takes.
-        wanted: the state of each place.
+        wanted: the state of each address.
         initial: state 0, which is used if no store holds it. A step may change it in place, so it serves once.
     """
     there = kept(driver)
-    lost: dict[int, list[Place]] = {}
+    lost: dict[int, list[Address]] = {}
     for (tier, slot), state in sorted(wanted.items(), key=lambda item: item[1]):
         if (tier, Key(slot, state)) not in there:
             lost.setdefault(state, []).append((tier, slot))
     working, value = -1, None
-    for state, places in lost.items():
+    for state, addresses in lost.items():
         source = max((held for held in there if held[1].state <= state), key=lambda held: held[1].state, default=None)
         if source is not None and source[1].state > working:
             working, value = source[1].state, driver.store(source[0]).load(source[1])
@@ -78,7 +78,7 @@ def fill(driver: Driver, wanted: dict[Place, int], initial: Any) -> None:
         value = driver.chain.run(working, state, value)
         driver.recomputed += state - working
         working = state
-        for tier, slot in places:
+        for tier, slot in addresses:
             driver.store(tier).keep(Key(slot, state), value)
             there[tier, Key(slot, state)] = None
     for tier, key in there:

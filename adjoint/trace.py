@@ -63,10 +63,10 @@ def strokes(schedule: HasActions, steps: int) -> Iterator[Stroke]:
     now = 0
     held: dict[tuple[int, int], tuple[int, int]] = {}
 
-    def freed(place: tuple[int, int]) -> Iterator[Stroke]:
-        if place in held:
-            since, state = held.pop(place)
-            yield Stroke("keep", since, now, state, state, place[0])
+    def freed(address: tuple[int, int]) -> Iterator[Stroke]:
+        if address in held:
+            since, state = held.pop(address)
+            yield Stroke("keep", since, now, state, state, address[0])
 
     for action in schedule.actions(steps):
         match action:
@@ -77,11 +77,11 @@ def strokes(schedule: HasActions, steps: int) -> Iterator[Stroke]:
                 yield Stroke("turn", now, now + 1, step, step, 0)
                 now += 1
             case Store() | Discard():
-                place = (getattr(action, "tier", 0), action.slot)
-                yield from freed(place)
+                address = (getattr(action, "tier", 0), action.slot)
+                yield from freed(address)
                 if isinstance(action, Store):
-                    held[place] = (now, action.state)
+                    held[address] = (now, action.state)
             case _:
                 pass
-    for place in list(held):
-        yield from freed(place)
+    for address in list(held):
+        yield from freed(address)
