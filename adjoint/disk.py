@@ -8,6 +8,7 @@ that can be resumed, and any other file of the store's own naming is left over f
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -91,13 +92,17 @@ class DiskStore(StateStore):
         """See `StateStore.begin`."""
         # What cannot be encoded is told before anything is written.
         need = self.need(sample)
-        self.make_folder()
+        is_made = self.make_folder()
         self.lock.take()
         try:
             self.clear(sample.slots)
-            self.open(self.header(identity), is_new)
-            self.check_room(need)
+            self.open(self.header(identity), is_new, need)
         except BaseException:
+            if is_made and not self.journal.size:
+                # A run that was refused leaves nothing behind.
+                unlink(self.journal.path)
+                with contextlib.suppress(OSError):
+                    self.path.rmdir()
             self.end()
             raise
 
@@ -184,8 +189,8 @@ class DiskStore(StateStore):
         finally:
             self.lock.release()
 
-    def open(self, run: list[Any], is_new: bool) -> None:
-        """Reads the journal, checks whose it is, and removes what a killed process left."""
+    def open(self, run: list[Any], is_new: bool, need: int) -> None:
+        """Reads the journal, checks whose it is and whether there is room, and removes what a killed process left."""
         self.check_files()
         entries = self.journal.read()
         self.run = run
@@ -194,10 +199,11 @@ class DiskStore(StateStore):
         if entries and entries[0] != run:
             words = f"it holds {run_in_words(entries[0])}, and this is {run_in_words(run)}"
             raise StoreError(self.path, words, START_AFRESH)
-        if not entries:
-            self.journal.append(run)
         for entry in entries[1:]:
             self.take(entry)
+        self.check_room(need)
+        if not entries:
+            self.journal.append(run)
         for key in [key for key in self.held if not self.file(key).exists()]:
             # Its user removed it, being damaged: it is computed again.
             self.journal.append(["drop", *key])
@@ -243,11 +249,14 @@ class DiskStore(StateStore):
     def header(self, identity: Identity) -> list[Any]:
         return ["run", FORMAT, identity.schedule, identity.steps, self.codec.name(), self.cotangents.name()]
 
-    def make_folder(self) -> None:
+    def make_folder(self) -> bool:
+        """Makes the folder if it is not there, and says whether it was not."""
         try:
+            is_there = self.path.exists()
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise refused(error, self.path, "the folder could not be made") from error
+        return not is_there
 
     def own_files(self) -> list[Path]:
         return [path for path in self.path.iterdir() if OWN.fullmatch(path.name)]

@@ -135,6 +135,7 @@ def test_too_little_room_is_told_before_the_first_step(tmp_path: Path) -> None:
 
     with pytest.raises(StoreError, match=r"the run needs \d+ bytes more, and \d+ are free"):
         reverse(Binomial(64), 10**6, never, never, START, SEED, store=DiskStore(tmp_path / "run", Huge()))
+    assert list(tmp_path.iterdir()) == []
 
 
 class Length(bytes):
