@@ -48,29 +48,25 @@ def named(folder: Path) -> set[str]:
     return held
 
 
-def begun(folder: Path, kind: str) -> subprocess.Popen[str]:
-    """A run whose folder is there: Python has started."""
+def written(folder: Path) -> int:
+    """How long the journal is: how far a run has come, on a fast machine and on a slow one."""
+    journal = folder / "journal"
+    return journal.stat().st_size if journal.exists() else 0
+
+
+def killed(folder: Path, kind: str, size: float, delay: float = 0.0) -> str:
+    """Kills a run when its journal has this size, after a short delay; returns what it had printed by then."""
     process = start(folder, kind)
-    while not folder.exists() and process.poll() is None:
-        time.sleep(0.002)
-    return process
-
-
-def duration(folder: Path, kind: str) -> float:
-    """How long a run takes that nobody kills, so that kills can be spread over all of it."""
-    process = begun(folder, kind)
-    since = time.perf_counter()
-    printed, _ = process.communicate(timeout=60)
-    assert printed.strip() == expected()
-    return time.perf_counter() - since
-
-
-def kill_and_resume(folder: Path, kind: str, moment: float) -> bool:
-    """Kills a run at a moment, checks what is there, and lets it end; says whether the kill came before the end."""
-    process = begun(folder, kind)
-    time.sleep(moment)
+    while written(folder) < size and process.poll() is None:
+        time.sleep(0.0005)
+    time.sleep(delay)
     process.send_signal(signal.SIGKILL)
-    printed, _ = process.communicate()
+    return process.communicate()[0]
+
+
+def kill_and_resume(folder: Path, kind: str, size: float, delay: float) -> bool:
+    """Kills a run, checks what is there, and lets it end; says whether the kill came before the end."""
+    printed = killed(folder, kind, size, delay)
     is_lost = (folder / "journal").exists() and named(folder) - {path.name for path in folder.iterdir()}
     assert not is_lost, "a snapshot that the journal names is lost"
     again, _ = start(folder, kind).communicate(timeout=60)
@@ -82,8 +78,12 @@ def kill_and_resume(folder: Path, kind: str, moment: float) -> bool:
 def kill_many(folder: Path, kind: str, kills: int) -> int:
     """Kills and resumes so many runs; returns how many of the kills came before the run's end."""
     draw = random.Random(f"{kills} {kind}")
-    longest = duration(folder / "whole", kind)
-    return sum(kill_and_resume(folder / str(i), kind, draw.uniform(0, 0.9 * longest)) for i in range(kills))
+    printed, _ = start(folder / "whole", kind).communicate(timeout=60)
+    assert printed.strip() == expected()
+    longest = written(folder / "whole")
+    # The delay is about as long as a step and its writes, so that a kill may fall between any two of them.
+    moments = [(draw.uniform(0, longest), draw.uniform(0, 0.02)) for _ in range(kills)]
+    return sum(kill_and_resume(folder / str(i), kind, *moment) for i, moment in enumerate(moments))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -195,11 +195,7 @@ def test_a_folder_that_is_read_only_is_told_before_the_first_step(
 
 
 def test_a_missing_snapshot_would_be_seen(tmp_path: Path) -> None:
-    process = begun(tmp_path / "run", "disk")
-    while not list((tmp_path / "run").glob("slot-*")):
-        time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    killed(tmp_path / "run", "disk", size=200)
     for path in (tmp_path / "run").glob("slot-*"):
         path.unlink()
     assert named(tmp_path / "run") - {path.name for path in (tmp_path / "run").iterdir()}
