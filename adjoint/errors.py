@@ -6,8 +6,9 @@ Everything derives from `AdjointError`: one `except` catches whatever this packa
 
 from __future__ import annotations
 
+from math import isfinite
 from operator import index
-from typing import SupportsIndex
+from typing import SupportsFloat, SupportsIndex
 
 
 class AdjointError(Exception):
@@ -154,5 +155,20 @@ def checked_integer(argument: str, given: object, least: int, advice: str) -> in
         # An array of several elements has the method, and refuses.
         raise ScheduleError(argument, given, expected, advice) from None
     if value < least:
+        raise ScheduleError(argument, given, expected, advice)
+    return value
+
+
+def checked_cost(argument: str, given: object, advice: str) -> float:
+    """`given` as a finite number >= 0, an integer staying exact, or a `ScheduleError` that names `argument`."""
+    expected = "a finite number >= 0"
+    if isinstance(given, bool | str) or not isinstance(given, SupportsFloat):
+        raise ScheduleError(argument, given, expected, advice)
+    try:
+        value = given if isinstance(given, int) else float(given)
+    except (TypeError, ValueError):
+        # An array of several elements has the method, and refuses.
+        raise ScheduleError(argument, given, expected, advice) from None
+    if not (isfinite(value) and value >= 0):
         raise ScheduleError(argument, given, expected, advice)
     return value

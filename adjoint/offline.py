@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import isqrt
 
 from adjoint.actions import Action, Advance, Discard, Restore, Store, Turn
 from adjoint.binomial import advances, fewest_stores, repetition
-from adjoint.errors import checked_integer
+from adjoint.errors import ScheduleError, checked_integer
 from adjoint.schedule import Cost, Schedule, checked_steps
 from adjoint.sweep import reverse
+from adjoint.tiers import slots_within
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,26 @@ class Binomial(Schedule):
     def __post_init__(self) -> None:
         slots = checked_integer("slots", self.slots, 1, "give at least one slot, for state 0")
         object.__setattr__(self, "slots", slots)
+
+    @classmethod
+    def for_budget(cls, bytes: int, state_bytes: int, joined: bool = False) -> Binomial:
+        """The schedule with as many slots as fit.
+
+        Args:
+            bytes: memory for stored states.
+            state_bytes: size of one state, >= 1.
+            joined: as for the class.
+
+        Returns:
+            A schedule.
+
+        Raises:
+            ScheduleError: not even one state fits.
+
+        >>> Binomial.for_budget(1000, 90)
+        Binomial(slots=11, joined=False)
+        """
+        return cls(slots_within(bytes, state_bytes), joined)
 
     def actions(self, steps: int) -> Iterator[Action]:
         """Slot r holds the (r + 1)-th oldest state. See `Schedule.actions`."""
@@ -103,6 +125,30 @@ class StoreAll(Schedule):
     Cost(steps=10, advances=10, turns=10, stores=10, slots=10)
     """
 
+    @classmethod
+    def for_budget(cls, bytes: int, state_bytes: int, steps: int) -> StoreAll:
+        """The schedule, if every state of a chain of so many steps fits.
+
+        Args:
+            bytes: memory for stored states.
+            state_bytes: size of one state, >= 1.
+            steps: n >= 0.
+
+        Returns:
+            A schedule.
+
+        Raises:
+            ScheduleError: not every state fits.
+
+        >>> StoreAll.for_budget(1000, 90, steps=11)
+        StoreAll()
+        """
+        slots, n = slots_within(bytes, state_bytes), checked_steps(steps)
+        if n > slots:
+            advice = "give more memory, or use a schedule that runs steps again, such as adjoint.Binomial"
+            raise ScheduleError("steps", n, f"at most {slots}, as so many states fit", advice)
+        return cls()
+
     def actions(self, steps: int) -> Iterator[Action]:
         """See `Schedule.actions`."""
         return self.run(checked_steps(steps))
@@ -146,6 +192,32 @@ class Periodic(Schedule):
     def __post_init__(self) -> None:
         period = checked_integer("period", self.period, 1, "give the number of steps between stored states")
         object.__setattr__(self, "period", period)
+
+    @classmethod
+    def for_budget(cls, bytes: int, state_bytes: int, steps: int) -> Periodic:
+        """The schedule with the shortest period whose states fit: it runs the fewest steps again.
+
+        Args:
+            bytes: memory for stored states.
+            state_bytes: size of one state, >= 1.
+            steps: n >= 0, or the greatest number of steps.
+
+        Returns:
+            A schedule.
+
+        Raises:
+            ScheduleError: no period needs so little: that takes about twice the square root of n states.
+
+        >>> Periodic.for_budget(1000, 90, steps=30)
+        Periodic(period=4)
+        """
+        slots, n = slots_within(bytes, state_bytes), checked_steps(steps)
+        # A longer period than the square root of n needs more slots again.
+        for period in range(1, isqrt(n) + 2):
+            if -(-n // period) + period - 1 <= slots:
+                return cls(period)
+        advice = "give more memory, or use adjoint.Binomial or adjoint.Online"
+        raise ScheduleError("bytes", bytes, f"room for more than {slots} states in {n} steps", advice)
 
     def actions(self, steps: int) -> Iterator[Action]:
         """See `Schedule.actions`."""

@@ -16,13 +16,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from adjoint.actions import Action, Advance, Discard, Restore, Store, Turn
+from adjoint.actions import Action, Advance, Basic, Discard, Restore, Store, Turn
 from adjoint.binomial import SATURATED, fewest_stores, first_offset, repetition
 from adjoint.errors import ScheduleError, checked_integer
 from adjoint.placement import NONE_FREED, StoreTable, store_table
 from adjoint.planning import Plan, plan
 from adjoint.schedule import Cost, Schedule, checked_steps
 from adjoint.sweep import Gap, reverse
+from adjoint.tiers import slots_within
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,27 @@ class Online(Schedule):
         slots = checked_integer("slots", self.slots, 0 if leaf else 1, advice)
         object.__setattr__(self, "leaf", leaf)
         object.__setattr__(self, "slots", slots)
+
+    @classmethod
+    def for_budget(cls, bytes: int, state_bytes: int, leaf: int = 0) -> Online:
+        """The schedule with as many slots as fit beside the leaf.
+
+        Args:
+            bytes: memory for stored states.
+            state_bytes: size of one state, >= 1.
+            leaf: as for the class.
+
+        Returns:
+            A schedule.
+
+        Raises:
+            ScheduleError: not even one state fits beside the leaf.
+
+        >>> Online.for_budget(1000, 90)
+        Online(slots=11, leaf=0)
+        """
+        beside = checked_integer("leaf", leaf, 0, "give the number of newest states to keep, or leave it out")
+        return cls(slots_within(bytes, state_bytes, beside), beside)
 
     def actions(self, steps: int) -> Iterator[Action]:
         """See `Schedule.actions`."""
@@ -120,7 +142,7 @@ class Online(Schedule):
         if n:
             yield from self.reversal(n, held)
 
-    def reversal(self, n: int, held: dict[int, int]) -> Iterator[Action]:
+    def reversal(self, n: int, held: dict[int, int]) -> Iterator[Basic]:
         """Turns n steps, or blocks of steps, from what the slots hold (a state for each slot)."""
         home = {state: slot for slot, state in held.items()}
         chosen = plan(sorted(home), n, self.slots)

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from adjoint.actions import Action, Advance, Discard, Restore, Store, Turn
+from adjoint.actions import Advance, Basic, Discard, Restore, Store, Turn
 from adjoint.binomial import first_offset
 
 Gap = tuple[int, int, int]
 """A gap's first state, the slot that holds it, and t."""
 
 
-def reverse(gaps: list[Gap], end: int, slots: int, free: list[int], working: int | None) -> Iterator[Action]:
+def reverse(gaps: list[Gap], end: int, slots: int, free: list[int], working: int | None) -> Iterator[Basic]:
     """Turns steps end - 1..0.
 
     Args:

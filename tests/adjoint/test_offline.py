@@ -1,5 +1,8 @@
 """Claims about `adjoint.offline`: optimal, as two other implementations count it, and as traces show."""
 
+import tracemalloc
+from time import perf_counter
+
 import pytest
 from checkpoint_schedules import Forward, MultistageCheckpointSchedule
 from hypothesis import given
@@ -145,6 +148,25 @@ def test_periodic_runs_no_step_more_than_three_times(period: int, steps: int):
     assert replay(Periodic(period), steps).peak_slots <= cost.slots == -(-steps // period) + period - 1
 
 
+def test_the_first_action_of_a_long_chain_comes_at_once():
+    def seconds() -> float:
+        begun = perf_counter()
+        next(Binomial(64).actions(10**6))
+        return perf_counter() - begun
+
+    # The least of several, as other processes may run.
+    assert min(seconds() for _ in range(20)) < 1e-3
+
+
+def test_the_actions_are_never_held_together():
+    tracemalloc.start()
+    count = sum(1 for _ in Binomial(16).actions(20_000))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert count > 50_000
+    assert peak < 50_000
+
+
 @given(slots=st.integers(2, 20), steps=st.integers(2, 200))
 def test_one_more_slot_never_costs_more(slots: int, steps: int):
     assert Binomial(slots).cost(steps).evaluations <= Binomial(slots - 1).cost(steps).evaluations
@@ -154,6 +176,21 @@ def test_one_more_slot_never_costs_more(slots: int, steps: int):
 def test_split_costs_the_sweeps_of_one_more_step(slots: int, steps: int):
     extra = Binomial(slots).cost(steps).advances - Binomial(slots, joined=True).cost(steps).advances
     assert extra == advances(steps + 1, slots) - advances(steps, slots)
+
+
+@given(slots=st.integers(1, 40), steps=st.integers(0, 300))
+def test_the_shortest_period_that_fits_is_taken(slots: int, steps: int):
+    fitting = [p for p in range(1, steps + 2) if Periodic(p).cost(steps).slots <= slots]
+    if fitting:
+        assert Periodic.for_budget(slots, 1, steps).period == min(fitting)
+    else:
+        with pytest.raises(ScheduleError, match=rf"^bytes: got {slots}, expected room for more than {slots} states"):
+            Periodic.for_budget(slots, 1, steps)
+
+
+def test_a_chain_that_does_not_fit_is_refused():
+    with pytest.raises(ScheduleError, match=r"^steps: got 11, expected at most 10, as so many states fit"):
+        StoreAll.for_budget(100, 10, steps=11)
 
 
 @pytest.mark.parametrize("make", [Binomial, Periodic])
