@@ -32,6 +32,8 @@ class Span:
 Advance = Callable[[int, Any], Any] | Span
 Turn = Callable[[int, Any, Any], Any]
 Until = Callable[[int, Any], Any]
+Record = Callable[[int, Any], tuple[Any, Any]]
+Apply = Callable[[int, Any, Any], Any]
 
 
 class Over:
@@ -45,6 +47,8 @@ class Chain:
     advance: Advance
     turn: Turn | None = None
     until: Until | None = None
+    record: Record | None = None
+    apply: Apply | None = None
 
     def __post_init__(self) -> None:
         advance = self.advance.function if isinstance(self.advance, Span) else self.advance
@@ -53,6 +57,10 @@ class Chain:
             checked_function("turn", self.turn, "a function of (step, state, cotangent)")
         if self.until is not None:
             checked_function("until", self.until, "a function of (step, state)")
+        if self.record is not None:
+            checked_function("record", self.record, "a function of (step, state)")
+        if self.apply is not None:
+            checked_function("apply", self.apply, "a function of (step, tape, cotangent)")
 
     def run(self, start: int, stop: int, state: Any) -> Any:
         """The state after steps start..stop - 1."""
@@ -103,6 +111,28 @@ class Chain:
             return self.turn(step, state, cotangent)
         except Exception as error:
             raise StepError("turn", step, step + 1, error) from error
+
+    def taped(self, step: int, state: Any) -> tuple[Any, Any]:
+        """The next state and the tape of a step."""
+        if self.record is None:
+            advice = "give what runs a step with its tape, or a schedule that keeps no tapes"
+            raise ScheduleError("record", None, "a function of (step, state), as this schedule keeps tapes", advice)
+        try:
+            state, tape = self.record(step, state)
+        except Exception as error:
+            raise StepError("record", step, step + 1, error) from error
+        return state, tape
+
+    def applied(self, step: int, tape: Any, cotangent: Any) -> Any:
+        """The cotangent in front of a step, from its tape."""
+        if self.apply is None:
+            advice = "give the adjoint of a step from its tape, or a schedule that keeps no tapes"
+            expected = "a function of (step, tape, cotangent), as this schedule keeps tapes"
+            raise ScheduleError("apply", None, expected, advice)
+        try:
+            return self.apply(step, tape, cotangent)
+        except Exception as error:
+            raise StepError("apply", step, step + 1, error) from error
 
 
 def checked_function(argument: str, given: object, expected: str) -> None:

@@ -25,7 +25,7 @@ from adjoint.snapshot import PART, Seal, read, refused, unlink, write
 from adjoint.store import Identity, Key, Milestone, Sample, StateStore
 
 FORMAT = 1
-OWN = re.compile(r"(?:journal|last|cotangent-\d+|slot-\d+-state-\d+)(?:\.part)?")
+OWN = re.compile(r"(?:journal|last|cotangent-\d+|slot-\d+-(?:state|tape)-\d+)(?:\.part)?")
 # A line of the journal is about this long; it is written anew when it is four times as long as it need be.
 LINE_BYTES = 80
 SHORT_BYTES = 1 << 16
@@ -118,7 +118,7 @@ class DiskStore(StateStore):
     def load(self, key: Key) -> Any:
         """See `StateStore.load`."""
         if key not in self.held:
-            raise StoreError(self.path, f"it holds no state {key.state} in slot {key.slot}", "keep it first")
+            raise StoreError(self.path, f"it holds no {key}", "keep it first")
         return self.codec.decode(read(self.file(key), self.held[key]))
 
     def drop(self, key: Key) -> None:
@@ -216,10 +216,10 @@ class DiskStore(StateStore):
     def take(self, entry: list[Any]) -> None:
         """Takes one line of the journal over."""
         match entry:
-            case ["keep", slot, state, size, checksum]:
-                self.held[Key(slot, state)] = Seal(size, checksum)
-            case ["drop", slot, state]:
-                self.held.pop(Key(slot, state), None)
+            case ["keep", slot, state, is_tape, size, checksum]:
+                self.held[Key(slot, state, is_tape)] = Seal(size, checksum)
+            case ["drop", slot, state, is_tape]:
+                self.held.pop(Key(slot, state, is_tape), None)
             case ["last", size, checksum]:
                 self.last = Seal(size, checksum)
             case ["turned", turned, steps, size, checksum]:
@@ -285,7 +285,7 @@ class DiskStore(StateStore):
             raise StoreError(self.path, words, "free some room, give another folder, or a schedule with fewer slots")
 
     def file(self, key: Key) -> Path:
-        return self.path / f"slot-{key.slot}-state-{key.state}"
+        return self.path / f"slot-{key.slot}-{'tape' if key.is_tape else 'state'}-{key.state}"
 
     def cotangent(self, turned: int) -> Path:
         return self.path / f"cotangent-{turned}"

@@ -37,7 +37,7 @@ def draw(schedule: HasActions, steps: int, width: int = 72, height: int = 20) ->
        3        \\\\\\----\\\\\\----\\\\\\-o
        4           \\\\\\    \\\\    o
        5              \\\\   o
-         time: 17 evaluations, 11 advances and 6 turns
+         time: 17 evaluations and 6 turns
     """
     n = checked_steps(steps)
     if n == 0:
@@ -54,7 +54,7 @@ def draw(schedule: HasActions, steps: int, width: int = 72, height: int = 20) ->
     margin = max(4, *(len(label) for label in labels))
     lines = [f"{label:>{margin}} {''.join(row).rstrip()}" for label, row in zip(labels, paper, strict=True)]
     turns = sum(stroke.kind == "turn" for stroke in drawn)
-    counted = f"{' ' * margin} time: {total} evaluations, {total - turns} advances and {turns} turns"
+    counted = f"{' ' * margin} time: {total} evaluations and {turns} turns"
     return "\n".join([f"{'step':>{margin}}", *lines, counted])
 
 

@@ -73,7 +73,7 @@ class StepError(AdjointError):
     What was stored is intact: `resume` goes on from there, in this process or in the next one.
 
     Args:
-        function: which of the user's functions failed: advance, turn, until or cotangent.
+        function: which of the user's functions failed: advance, turn, until, cotangent, record or apply.
         start: the step it failed at, or the first of them.
         stop: one past the last step it was asked to run.
         cause: what it raised.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from adjoint.actions import Action, Advance, Restore, Turn
+from adjoint.actions import Action, Advance, Apply, Restore, Turn
 from adjoint.binomial import SATURATED
 from adjoint.errors import ScheduleError
 from adjoint.replay import HasActions
@@ -57,8 +57,8 @@ def clipped(action: Action, steps: int) -> Action:
 
 
 def forward_pass(actions: Iterable[Action]) -> Iterator[Action]:
-    """The actions before the first restore or turn."""
+    """The actions before the first restore, apply or turn."""
     for action in actions:
-        if isinstance(action, Restore | Turn):
+        if isinstance(action, Restore | Apply | Turn):
             return
         yield action

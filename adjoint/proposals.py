@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from adjoint.errors import ScheduleError, checked_integer
+from adjoint.errors import ScheduleError, checked_cost, checked_integer
+from adjoint.multitier import HRevolve
 from adjoint.offline import Binomial, StoreAll
 from adjoint.online import Online
-from adjoint.report import Medium, Report, checked_price, explain
+from adjoint.report import COST_ADVICE, Report, explain
 from adjoint.schedule import Schedule, checked_steps
+from adjoint.tiers import Tier
+from adjoint.twolevel import Overlapped, TwoLevel
 
 # The table of an online schedule is made in a time that grows as the square of its slots (time `store_table(256)`).
 MOST_ONLINE = 128
+# The tables of HRevolve have so many entries at most: steps times slots in memory (time `HRevolve.cost`).
+MOST_ENTRIES = 100_000
+BUFFERS = 2
 
 
 def propose(
@@ -54,13 +60,15 @@ def propose(
     size = checked_integer("state_bytes", state_bytes, 1, "give the size of one state in bytes")
     room = checked_integer("memory", memory, 0, "give the memory for stored states in bytes") // size
     space = checked_integer("disk", disk, 0, "give the room for stored states on the disk in bytes") // size
-    checked_price("write", write)
-    checked_price("read", read)
+    checked_cost("write", write, COST_ADVICE)
+    checked_cost("read", read, COST_ADVICE)
+    checked_cost("step_cost", step_cost, COST_ADVICE)
     if room < 1 and space < 1:
         given = f"memory={memory} and disk={disk}"
         raise ScheduleError("memory", given, f"room for one state of {size} bytes", f"give at least {size} bytes")
-    fitting = [(schedule, Medium("memory")) for schedule in within(n, room)]
-    fitting += [(schedule, Medium("disk", write, read)) for schedule in within(n, space)]
+    fitting = [(schedule, (Tier("memory", room),)) for schedule in within(n, room)]
+    fitting += [(schedule, (Tier("disk", space, write, read),)) for schedule in within(n, space)]
+    fitting += on_both(n, room, space, write, read, step_cost)
     reports = [
         explain(
             schedule,
@@ -68,10 +76,10 @@ def propose(
             state_bytes=size,
             step_cost=step_cost,
             adjoint_cost=adjoint_cost,
-            tiers=[medium],
+            tiers=tiers,
             unit=unit,
         )
-        for schedule, medium in fitting
+        for schedule, tiers in fitting
     ]
     return tuple(sorted(reports, key=lambda report: report.time))
 
@@ -83,3 +91,40 @@ def within(steps: int, slots: int) -> list[Schedule]:
     if slots >= steps:
         return [StoreAll()]
     return [Binomial(slots), Online(min(slots, MOST_ONLINE))]
+
+
+def on_both(
+    steps: int, room: int, space: int, write: float, read: float, step_cost: float
+) -> list[tuple[Schedule, tuple[Tier, ...]]]:
+    """The schedules of two tiers for so many slots in memory and on the disk."""
+    if min(room, space) < 1 or room >= steps:
+        return []
+    memory, disk = Tier("memory", room), Tier("disk", space, write, read)
+    fitting: list[tuple[Schedule, tuple[Tier, ...]]] = []
+    if steps * room <= MOST_ENTRIES:
+        fitting.append((HRevolve((memory, disk), step_cost), (memory, disk)))
+    periods = [period for period in lengths(steps) if -(-steps // period) <= space]
+    if periods:
+        levels = [TwoLevel(period, room) for period in periods]
+        fitting.append((min(levels, key=lambda level: time(level, steps, disk, step_cost)), (memory, disk)))
+    if room > BUFFERS and step_cost > 0:
+        # Written and read beside the steps, as `Asynchronous` does; what is on its way lies in memory.
+        beside = Overlapped(room - BUFFERS, Tier("disk", space, write, read, buffers=BUFFERS), step_cost)
+        fitting.append((beside, beside.tiers))
+    return fitting
+
+
+def lengths(steps: int) -> list[int]:
+    """Periods to try, from one step to all of them, a few in each octave."""
+    found, period = [1], 1
+    while period < steps:
+        period = min(max(period + 1, period * 5 // 4), steps)
+        found.append(period)
+    return found
+
+
+def time(schedule: Schedule, steps: int, disk: Tier, step_cost: float) -> float:
+    """The time of a schedule of two tiers whose transfers stop the steps, but for the turns."""
+    cost = schedule.cost(steps)
+    slow = cost.traffic[1]
+    return cost.advances * step_cost + slow.stores * disk.write + slow.restores * disk.read

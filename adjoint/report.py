@@ -1,66 +1,23 @@
 """What a schedule costs on a chain, in words and numbers: evaluations, memory and traffic of each tier, and time.
 
-Everything is counted from the actions themselves, so a report is right about any schedule, a user's own too. The time
-is a prediction from the costs that are given: steps, adjoints and transfers one after the other, but for the transfers
-of a tier with buffers, which go on beside the steps.
+Everything is counted by a replay, so a report is right about any schedule, a user's own too. The time is a prediction
+from the costs that are given: transfers stop the steps, but for those of a tier with buffers, which go on beside them.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
-from typing import Protocol
+from itertools import zip_longest
 
-from adjoint.actions import Advance, Discard, Restore, Store, Turn
 from adjoint.binomial import advances
-from adjoint.errors import ScheduleError, checked_integer
-from adjoint.replay import HasActions
-from adjoint.schedule import Schedule, checked_steps
+from adjoint.errors import checked_cost, checked_integer
+from adjoint.replay import HasActions, replay
+from adjoint.schedule import Schedule, Traffic, checked_steps
+from adjoint.tiers import Tier, checked_tiers
 
-# Beyond so many steps the actions are not run through if the schedule itself can tell what they cost.
-COUNTED = 20_000
-
-
-class Priced(Protocol):
-    """A tier's name, what one write and one read cost, and how many states may be under way beside the steps."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def write(self) -> float: ...
-    @property
-    def read(self) -> float: ...
-    @property
-    def buffers(self) -> int: ...
-
-
-@dataclass(frozen=True)
-class Medium:
-    """What states are kept in, and what moving one costs.
-
-    Args:
-        name: what reports call it.
-        write: the cost of writing one state, >= 0, in the unit of `step_cost`; by default 0, as in memory.
-        read: the cost of reading one, >= 0.
-        buffers: states that may be under way while steps run; by default 0, where a transfer stops the steps.
-
-    Raises:
-        ScheduleError: a cost is negative, infinite or NaN.
-
-    >>> Medium("disk", write=0.02, read=0.01).name
-    'disk'
-    """
-
-    name: str
-    write: float = 0.0
-    read: float = 0.0
-    buffers: int = 0
-
-    def __post_init__(self) -> None:
-        checked_price("write", self.write)
-        checked_price("read", self.read)
+# Beyond so many steps a schedule of this package is not replayed, but tells by itself what it costs.
+REPLAYED = 20_000
 
 
 @dataclass(frozen=True)
@@ -74,6 +31,7 @@ class Use:
         stores: states written.
         restores: states read.
         time: what that costs, in the unit of the costs.
+        buffers: states that may be on their way besides, which lie in the memory of the steps.
 
     >>> Use("memory", slots=3, bytes=300, stores=7, restores=10, time=0.0).slots
     3
@@ -85,6 +43,7 @@ class Use:
     stores: int
     restores: int
     time: float
+    buffers: int = 0
 
 
 @dataclass(frozen=True)
@@ -132,8 +91,9 @@ class Report:
         for use in self.uses:
             size = "" if use.bytes is None else f", {in_bytes(use.bytes)}"
             moved = f"{use.stores} stores and {use.restores} restores"
+            beside = f", beside {use.buffers} buffers in memory" if use.buffers else ""
             spent = f" in {in_unit(use.time, self.unit)}" if use.time else ""
-            lines.append((use.name, f"{use.slots} slots{size}; {moved}{spent}"))
+            lines.append((use.name, f"{use.slots} slots{size}; {moved}{spent}{beside}"))
         return "\n".join(f"{name:<12} {text}" for name, text in lines)
 
 
@@ -144,7 +104,7 @@ def explain(
     state_bytes: int | None = None,
     step_cost: float = 1.0,
     adjoint_cost: float = 1.0,
-    tiers: Sequence[Priced] = (),
+    tiers: Sequence[Tier] = (),
     unit: str = "steps",
 ) -> Report:
     """Says what a schedule costs on a chain, without running a step.
@@ -155,16 +115,18 @@ def explain(
         state_bytes: the size of one state, if the memory is to be told in bytes.
         step_cost: the time of one step evaluation, 1 by default: the unit of all costs.
         adjoint_cost: the time of one step's adjoint, its taped evaluation not counted.
-        tiers: names and costs of the tiers, the fastest first; by default one, the memory, which costs nothing.
+        tiers: the tiers by number; by default as many as it uses, with any number of slots, at no cost.
         unit: what the unit of the costs is called; "s" is told in hours and minutes.
 
     Returns:
         A report, which prints as a table.
 
     Raises:
-        ScheduleError: an argument is wrong, the schedule has no answer, or it uses more tiers than are given.
+        ScheduleError: an argument is wrong, or the schedule has no answer.
+        InvariantError: the schedule is wrong, or uses tiers or slots that there are not.
 
-    Cost: one integer operation per action; beyond 20,000 steps that of `schedule.cost`, where there is one tier.
+    Cost: that of a replay; beyond 20,000 steps that of `schedule.cost`. Transfers beside the steps are then taken to
+        hide behind them as far as their time lasts, and the slots are not checked.
 
     >>> from adjoint import Online
     >>> print(explain(Online(8), 100, state_bytes=1000, step_cost=0.5, adjoint_cost=1.0, unit="s"))
@@ -179,74 +141,43 @@ def explain(
     n = checked_steps(steps)
     if state_bytes is not None:
         state_bytes = checked_integer("state_bytes", state_bytes, 1, "give the size of one state in bytes")
-    checked_price("step_cost", step_cost)
-    checked_price("adjoint_cost", adjoint_cost)
-    tally = Tally()
-    if n > COUNTED and isinstance(schedule, Schedule) and len(tiers) <= 1:
-        tally.predict(schedule, n)
+    checked_cost("step_cost", step_cost, COST_ADVICE)
+    checked_cost("adjoint_cost", adjoint_cost, COST_ADVICE)
+    tiers = checked_tiers(tiers, ordered=False) if tiers else unnamed(schedule, n)
+    if n > REPLAYED and isinstance(schedule, Schedule):
+        cost = schedule.cost(n)
+        evaluations, traffic, time = cost.evaluations, cost.traffic, None
+        # Each turn restores a state, or nearly so.
+        traffic = traffic or (Traffic(cost.slots, cost.stores or 0, n),)
     else:
-        tally.count(schedule, n)
-    media = list(tiers) or [Medium("memory")]
-    if max(tally.peaks, default=0) >= len(media):
-        used = max(tally.peaks) + 1
-        raise ScheduleError("tiers", [tier.name for tier in media], f"{used} of them", "name every tier it uses")
-    uses = tuple(tally.use(tier, medium, state_bytes) for tier, medium in enumerate(media))
-    hidden = [use.time for use, medium in zip(uses, media, strict=True) if medium.buffers]
-    stopping = sum(use.time for use, medium in zip(uses, media, strict=True) if not medium.buffers)
-    running = tally.evaluations * step_cost + n * adjoint_cost + stopping
+        counts = replay(schedule, n, tiers=tiers, step_cost=step_cost, adjoint_cost=adjoint_cost)
+        evaluations, traffic, time = counts.evaluations, counts.traffic, counts.makespan
+    uses = tuple(use(tier, there, state_bytes) for tier, there in zip_longest(tiers, traffic[: len(tiers)]))
+    if time is None:
+        hidden = [use.time for use, tier in zip(uses, tiers, strict=True) if tier.buffers]
+        stopping = sum(use.time for use, tier in zip(uses, tiers, strict=True) if not tier.buffers)
+        time = max([evaluations * step_cost + n * adjoint_cost + stopping, *hidden])
     slots = sum(use.slots for use in uses)
     least = advances(n + 1, slots) + n if n and slots else n
-    return Report(schedule, n, tally.evaluations, least, uses, max([running, *hidden]), unit)
+    return Report(schedule, n, evaluations, least, uses, time, unit)
 
 
-class Tally:
-    """Counts of a schedule's actions."""
-
-    def __init__(self) -> None:
-        self.evaluations = 0
-        self.stores: Counter[int] = Counter()
-        self.restores: Counter[int] = Counter()
-        self.peaks: dict[int, int] = {}
-
-    def count(self, schedule: HasActions, steps: int) -> None:
-        """Counts action by action."""
-        held: dict[int, set[int]] = {}
-        for action in schedule.actions(steps):
-            match action:
-                case Advance():
-                    self.evaluations += action.stop - action.start
-                case Turn():
-                    self.evaluations += 1
-                case Store():
-                    tier = getattr(action, "tier", 0)
-                    self.stores[tier] += 1
-                    here = held.setdefault(tier, set())
-                    here.add(action.slot)
-                    self.peaks[tier] = max(self.peaks.get(tier, 0), len(here))
-                case Restore():
-                    self.restores[getattr(action, "tier", 0)] += 1
-                case Discard():
-                    held.get(getattr(action, "tier", 0), set()).discard(action.slot)
-                case _:
-                    pass
-
-    def predict(self, schedule: Schedule, steps: int) -> None:
-        """Takes the schedule's word. Each step but the last is turned from a restored state, or nearly so."""
-        cost = schedule.cost(steps)
-        self.evaluations, self.stores[0], self.peaks[0] = cost.evaluations, cost.stores or 0, cost.slots
-        self.restores[0] = steps
-
-    def use(self, tier: int, medium: Priced, state_bytes: int | None) -> Use:
-        slots, stores, restores = self.peaks.get(tier, 0), self.stores[tier], self.restores[tier]
-        size = None if state_bytes is None else slots * state_bytes
-        return Use(medium.name, slots, size, stores, restores, stores * medium.write + restores * medium.read)
+def unnamed(schedule: HasActions, steps: int) -> tuple[Tier, ...]:
+    """As many tiers as a schedule uses, of any size and at no cost."""
+    told = schedule.cost(steps) if isinstance(schedule, Schedule) else replay(schedule, steps)
+    others = (Tier(f"tier {number}", None) for number in range(1, len(told.traffic)))
+    return (Tier("memory", None), *others)
 
 
-def checked_price(argument: str, given: object) -> float:
-    """A finite cost >= 0, or a `ScheduleError`."""
-    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < inf:
-        raise ScheduleError(argument, given, "a finite number >= 0", "give a time in the unit of all the costs")
-    return given
+COST_ADVICE = "give a time in the unit of all the costs"
+
+
+def use(tier: Tier, traffic: Traffic | None, state_bytes: int | None) -> Use:
+    """What a schedule does with one tier."""
+    there = traffic or Traffic(0, 0, 0)
+    size = None if state_bytes is None else there.slots * state_bytes
+    time = there.stores * tier.write + there.restores * tier.read
+    return Use(tier.name, there.slots, size, there.stores, there.restores, time, tier.buffers)
 
 
 def in_bytes(size: int) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from adjoint.chain import Advance, Chain, Turn, Until, checked_function
+from adjoint.chain import Advance, Apply, Chain, Record, Turn, Until, checked_function
 from adjoint.driver import Driver
 from adjoint.replay import HasActions
 from adjoint.run import Reversal, Run
@@ -30,6 +30,8 @@ def reverse(
     *,
     store: StateStore | Sequence[StateStore] | None = None,
     until: Until | None = None,
+    record: Record | None = None,
+    apply: Apply | None = None,
 ) -> Reversal:
     """Runs a chain of steps forward and reverses it, keeping the states that a schedule says.
 
@@ -44,9 +46,11 @@ def reverse(
         state: state 0. If advance changes states in place, it changes this one.
         cotangent: the cotangent of the last state, or a function that makes it from the last state.
         store: where states are kept: one store, or one for each tier of the schedule, the fastest first; by default
-            `MemoryStore()`. The last one also keeps what `resume` needs.
+            a `MemoryStore()` each. The last one also keeps what `resume` needs.
         until: maps (step, state) to whether the chain ends with this state; asked before every step, the first one
             too. Only without `steps`.
+        record: maps (step, state) to the next state and the step's tape; only for schedules that keep tapes (`Mixed`).
+        apply: maps (step, tape, cotangent) to the cotangent in front of the step; only for such schedules.
 
     Returns:
         The cotangent of state 0, the last state, and counts.
@@ -74,7 +78,7 @@ def reverse(
     >>> reverse(Online(3), None, halve, lambda i, x, bar: bar / 2, 100.0, 1.0, until=until).steps
     7
     """
-    run = Run(schedule, steps, Chain(advance, turn, until), state, cotangent, store)
+    run = Run(schedule, steps, Chain(advance, turn, until, record, apply), state, cotangent, store)
     return run.carry_out(is_new=True)
 
 
@@ -88,6 +92,8 @@ def resume(
     *,
     store: StateStore | Sequence[StateStore],
     until: Until | None = None,
+    record: Record | None = None,
+    apply: Apply | None = None,
 ) -> Reversal:
     """Goes on with a reversal that was interrupted: by a kill, a failing step, a full disk. Begins it if there is none.
 
@@ -105,6 +111,8 @@ def resume(
         store: the stores of the interrupted run: a `DiskStore` of the same folder, or in the same process the very
             `MemoryStore`. States that did not survive are computed again.
         until: as for `reverse`.
+        record: as for `reverse`.
+        apply: as for `reverse`.
 
     Returns:
         As `reverse`; the counts are those of this call.
@@ -132,7 +140,7 @@ def resume(
     >>> result.cotangent, result.turns
     (1024.0, 5)
     """
-    run = Run(schedule, steps, Chain(advance, turn, until), state, cotangent, store)
+    run = Run(schedule, steps, Chain(advance, turn, until, record, apply), state, cotangent, store)
     return run.carry_out(is_new=False)
 
 
@@ -144,6 +152,7 @@ def forward(
     *,
     store: StateStore | Sequence[StateStore] | None = None,
     until: Until | None = None,
+    record: Record | None = None,
 ) -> Forward:
     """Runs a chain forward once, keeping states, for any number of reversals of it, one after the other.
 
@@ -157,6 +166,7 @@ def forward(
         state: as for `reverse`.
         store: as for `reverse`.
         until: as for `reverse`.
+        record: as for `reverse`.
 
     Returns:
         The run: its last state, its number of steps, and its method `reverse`.
@@ -171,7 +181,7 @@ def forward(
     ...     [run.reverse(lambda i, x, bar: 2 * bar, cotangent).cotangent for cotangent in (1.0, 3.0)]
     [1024.0, 3072.0]
     """
-    return Forward(Run(schedule, steps, Chain(advance, None, until), state, None, store))
+    return Forward(Run(schedule, steps, Chain(advance, None, until, record), state, None, store))
 
 
 class Forward:
@@ -200,21 +210,22 @@ class Forward:
         self.steps = driver.position.steps
         self.state = driver.last
         held = driver.position.held.items()
-        self.kept = frozenset((tier, Key(slot, state)) for (tier, slot), state in held)
+        self.kept = frozenset((tier, Key(slot, *content)) for (tier, slot), content in held)
 
-    def reverse(self, turn: Turn, cotangent: Any) -> Reversal:
+    def reverse(self, turn: Turn, cotangent: Any, *, apply: Apply | None = None) -> Reversal:
         """Reverses the run.
 
         Args:
             turn: as for `adjoint.reverse`.
             cotangent: as for `adjoint.reverse`.
+            apply: as for `adjoint.reverse`.
 
         Returns:
             As `adjoint.reverse`; the plain steps of the forward pass are not counted again.
         """
         checked_function("turn", turn, "a function of (step, state, cotangent)")
         run = self.run
-        chain = Chain(run.driver.chain.advance, turn)
+        chain = Chain(run.driver.chain.advance, turn, record=run.driver.chain.record, apply=apply)
         driver = run.driver = Driver(chain, run.stores, None, chain.seed(self.steps, cotangent, self.state))
         driver.protected = self.kept
         driver.is_resumable = False

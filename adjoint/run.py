@@ -10,16 +10,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from adjoint.actions import Action, Advance, Turn
+from adjoint.actions import Action, Advance, Apply, Record, Turn
 from adjoint.asynchronous import Asynchronous, Overlap
 from adjoint.chain import Chain
-from adjoint.driver import Driver, Position
+from adjoint.driver import Driver, Lost
 from adjoint.errors import ScheduleError
+from adjoint.machine import Machine
 from adjoint.openended import checked_online, longest
 from adjoint.recovery import after_store, after_turns, fill, kept, newest_kept
 from adjoint.replay import HasActions
 from adjoint.schedule import Schedule, checked_steps
-from adjoint.store import Identity, MemoryStore, Sample, StateStore
+from adjoint.store import Identity, Key, MemoryStore, Sample, StateStore
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,10 @@ class Reversal:
         steps: n.
         advances: plain steps that this call ran.
         turns: steps that this call turned.
+        taped: taped step evaluations: one for each turn, or for each tape that was put into a slot.
         recomputed: plain steps on top, that made again what an interruption had lost.
-        stores: states put into a slot.
-        restores: states taken out of one.
+        stores: states and tapes put into a slot.
+        restores: states and tapes taken out of one.
         overlaps: for each asynchronous store, how much of its work was hidden.
 
     >>> from adjoint import StoreAll, reverse
@@ -47,6 +49,7 @@ class Reversal:
     steps: int
     advances: int
     turns: int
+    taped: int
     recomputed: int
     stores: int
     restores: int
@@ -55,7 +58,7 @@ class Reversal:
     @property
     def evaluations(self) -> int:
         """All steps that this call ran, those of the turns included."""
-        return self.advances + self.turns + self.recomputed
+        return self.advances + self.taped + self.recomputed
 
     def __str__(self) -> str:
         again = f", {self.recomputed} steps to make lost states again" if self.recomputed else ""
@@ -81,8 +84,8 @@ class Run:
         self.steps = None if steps is None else checked_steps(steps)
         self.initial = state
         self.cotangent = cotangent
-        self.stores = checked_stores(store)
         self.check(chain)
+        self.stores = in_memory(schedule, self.steps) if store is None else checked_stores(store)
         self.driver = Driver(chain, self.stores, state, cotangent)
 
     def check(self, chain: Chain) -> None:
@@ -110,8 +113,12 @@ class Run:
             else:
                 actions = self.go_back_to(milestone.steps, milestone.turned)
                 self.driver.last, self.driver.cotangent = milestone.last, milestone.cotangent
+                if milestone.turned == 0 and milestone.last is not None:
+                    self.driver.value = milestone.last
                 self.driver.is_delivered = milestone.last is not None
             self.driver.follow(actions)
+            for store in self.stores:
+                store.settle()
         finally:
             self.end()
         return self.result()
@@ -119,13 +126,14 @@ class Run:
     def begin(self, is_new: bool) -> None:
         """Opens the stores, all or none."""
         identity = Identity.of(self.schedule, self.steps)
-        slots = None
-        if len(self.stores) == 1 and self.steps is not None and isinstance(self.schedule, Schedule):
-            slots = self.schedule.cost(self.steps).slots
+        slots: list[int | None] = [None] * len(self.stores)
+        if self.steps is not None and isinstance(self.schedule, Schedule):
+            cost = self.schedule.cost(self.steps)
+            slots = [*(tier.slots for tier in cost.traffic), *slots] if cost.traffic else [cost.slots, *slots]
         cotangent = None if callable(self.cotangent) else self.cotangent
         for opened, store in enumerate(self.stores):
             try:
-                store.begin(identity, Sample(self.initial, cotangent, slots), is_new)
+                store.begin(identity, Sample(self.initial, cotangent, slots[opened]), is_new)
             except BaseException:
                 for earlier in self.stores[:opened]:
                     earlier.end()
@@ -140,7 +148,7 @@ class Run:
         """Runs the forward pass until the last state is delivered; returns the actions that follow."""
         driver = self.driver
         actions = iter(self.schedule.actions(self.bound))
-        driver.position = Position(self.bound)
+        driver.position = Machine(self.bound, None)
         if not is_new:
             actions = self.go_on_forward(actions)
         if self.steps is not None:
@@ -150,10 +158,10 @@ class Run:
         steps = driver.discover(actions)
         held = driver.position.held
         actions = iter(self.schedule.actions(steps))
-        driver.position = after_turns(actions, steps, 0)
+        driver.position, actions = after_turns(actions, steps, 0)
         wanted = driver.position.held
         # Where advance itself says that there is no next state, the last state may have been stored before it did.
-        if held != wanted and steps not in held.values():
+        if not wanted.items() <= held.items() and all(content.number != steps for content in held.values()):
             advice = "give an online schedule, such as Online(slots), or give steps"
             raise ScheduleError("schedule", self.schedule, "one whose forward pass does not depend on steps", advice)
         driver.deliver()
@@ -171,7 +179,7 @@ class Run:
             fill(driver, position.held, self.initial)
             driver.value = driver.store(newest[0]).load(newest[1])
             return actions
-        first = next(((tier, key) for tier, key in kept(driver) if key.state == 0), None)
+        first = next(((tier, key) for tier, key in kept(driver) if key == Key(key.slot, 0)), None)
         if first:
             driver.value = driver.store(first[0]).load(first[1])
         fill(driver, {}, None)
@@ -180,8 +188,8 @@ class Run:
     def go_back_to(self, steps: int, turned: int) -> Iterator[Action]:
         """Makes the stores hold what they held after so many turns; returns the actions that follow."""
         actions = iter(self.schedule.actions(steps))
-        self.driver.position = after_turns(actions, steps, turned)
-        self.driver.value = None
+        self.driver.position, actions = after_turns(actions, steps, turned)
+        self.driver.value = Lost
         fill(self.driver, self.driver.position.held, self.initial)
         for store in self.stores:
             store.settle()
@@ -196,6 +204,7 @@ class Run:
             steps=driver.position.steps,
             advances=driver.advances,
             turns=driver.turns,
+            taped=driver.taped,
             recomputed=driver.recomputed,
             stores=driver.stored,
             restores=driver.restored,
@@ -203,9 +212,15 @@ class Run:
         )
 
 
-def checked_stores(store: StateStore | Sequence[StateStore] | None) -> list[StateStore]:
+def in_memory(schedule: HasActions, steps: int | None) -> list[StateStore]:
+    """A store in memory for each tier."""
+    traffic = schedule.cost(steps or 0).traffic if isinstance(schedule, Schedule) else ()
+    return [MemoryStore() for _ in traffic] or [MemoryStore()]
+
+
+def checked_stores(store: StateStore | Sequence[StateStore]) -> list[StateStore]:
     """The stores by tier."""
-    stores = [MemoryStore()] if store is None else [store] if isinstance(store, StateStore) else store
+    stores = [store] if isinstance(store, StateStore) else store
     if not (isinstance(stores, Sequence) and stores and all(isinstance(one, StateStore) for one in stores)):
         raise ScheduleError("store", store, "a store, or a list of stores", "give MemoryStore(), DiskStore(path), ...")
     return list(stores)
@@ -214,8 +229,9 @@ def checked_stores(store: StateStore | Sequence[StateStore] | None) -> list[Stat
 def delivers(schedule: HasActions, steps: int) -> bool:
     """Whether the forward pass comes to the last state before the first turn."""
     for action in schedule.actions(steps):
-        if isinstance(action, Advance) and action.stop == steps:
+        is_last = isinstance(action, Advance) and action.stop == steps
+        if is_last or (isinstance(action, Record) and action.step + 1 == steps):
             return True
-        if isinstance(action, Turn):
+        if isinstance(action, Turn | Apply):
             return False
     return steps == 0

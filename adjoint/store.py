@@ -18,18 +18,23 @@ from adjoint.errors import StateError, StoreError
 
 
 class Key(NamedTuple):
-    """What names a kept state: the slot it is in and its index.
+    """What names a kept state, or a kept tape: the slot it is in and its index.
 
     Args:
         slot: the slot's number, from 0.
-        state: the state's index.
+        state: the state's index, or that of the step whose tape it is.
+        is_tape: whether it is a tape.
 
     >>> Key(slot=2, state=10)
-    Key(slot=2, state=10)
+    Key(slot=2, state=10, is_tape=False)
     """
 
     slot: int
     state: int
+    is_tape: bool = False
+
+    def __str__(self) -> str:
+        return f"{'tape' if self.is_tape else 'state'} {self.state} in slot {self.slot}"
 
 
 @dataclass(frozen=True)
@@ -104,7 +109,7 @@ class StateStore(ABC):
     >>> store.keep(Key(0, 0), b"x0")
     >>> store.mark(Milestone(10, 1, b"", b"x10"))
     >>> store.keys(), store.load(Key(0, 0)), store.latest().turned
-    ((Key(slot=0, state=0),), b'x0', 1)
+    ((Key(slot=0, state=0, is_tape=False),), b'x0', 1)
     """
 
     @abstractmethod
@@ -239,7 +244,7 @@ class MemoryStore(StateStore):
     def load(self, key: Key) -> Any:
         """See `StateStore.load`."""
         if key not in self.held:
-            raise StoreError("MemoryStore", f"it holds no state {key.state} in slot {key.slot}", "keep it first")
+            raise StoreError("MemoryStore", f"it holds no {key}", "keep it first")
         return self.copied(self.held[key])
 
     def drop(self, key: Key) -> None:

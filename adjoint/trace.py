@@ -1,7 +1,7 @@
 """A reversal as strokes on paper: time across, steps down, the picture of Griewank 1992.
 
-Time is counted in step evaluations, the taped ones of the turns included. An advance is a slanted line, a turn a point,
-and a kept state a level line for as long as its slot holds it.
+Time is counted in step evaluations, the taped ones included. An advance is a slanted line, and so is a recorded step; a
+turn is a point, and a kept state or tape a level line for as long as its slot holds it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from adjoint.actions import Advance, Discard, Store, Turn
+from adjoint.actions import Advance, Apply, Discard, Record, Store, Turn
 from adjoint.replay import HasActions
 
 
@@ -76,11 +76,18 @@ def strokes(schedule: HasActions, steps: int) -> Iterator[Stroke]:
             case Turn(step):
                 yield Stroke("turn", now, now + 1, step, step, 0)
                 now += 1
-            case Store() | Discard():
-                address = (getattr(action, "tier", 0), action.slot)
-                yield from freed(address)
-                if isinstance(action, Store):
-                    held[address] = (now, action.state)
+            case Record(step, slot, tier):
+                yield from freed((tier, slot))
+                yield Stroke("advance", now, now + 1, step, step + 1, 0)
+                now += 1
+                held[tier, slot] = (now, step)
+            case Apply(step):
+                yield Stroke("turn", now, now, step, step, 0)
+            case Store(state, slot, tier):
+                yield from freed((tier, slot))
+                held[tier, slot] = (now, state)
+            case Discard(_, slot, tier):
+                yield from freed((tier, slot))
             case _:
                 pass
     for address in list(held):

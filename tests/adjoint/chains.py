@@ -41,27 +41,6 @@ def unrolled(steps: int, seed: State = SEED) -> tuple[State, State]:
     return kept[-1], cotangent
 
 
-@dataclass(frozen=True, slots=True)
-class TierStore(Store):
-    """A store in a tier."""
-
-    tier: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class TierRestore(Restore):
-    """A restore from a tier."""
-
-    tier: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class TierDiscard(Discard):
-    """A discard in a tier."""
-
-    tier: int = 0
-
-
 @dataclass(frozen=True)
 class TwoTiers:
     """Every `period`-th state in tier 1, and while an interval is reversed all its other states in tier 0."""
@@ -71,18 +50,28 @@ class TwoTiers:
     def actions(self, steps: int) -> Iterator[Action]:
         starts = range(0, steps, self.period)
         for start in starts:
-            yield TierStore(start, self.period + start // self.period, tier=1)
+            yield Store(start, start // self.period, tier=1)
             yield Advance(start, min(start + self.period, steps))
         for start in reversed(starts):
-            last, slot = min(start + self.period, steps) - 1, self.period + start // self.period
-            yield TierRestore(start, slot, tier=1)
+            last, slot = min(start + self.period, steps) - 1, start // self.period
+            yield Restore(start, slot, tier=1)
             for state in range(start, last):
                 yield Advance(state, state + 1)
-                yield TierStore(state + 1, state - start)
+                yield Store(state + 1, state - start)
             for state in range(last, start, -1):
-                yield TierRestore(state, state - start - 1)
-                yield TierDiscard(state, state - start - 1)
+                yield Restore(state, state - start - 1)
+                yield Discard(state, state - start - 1)
                 yield Turn(state)
-            yield TierRestore(start, slot, tier=1)
-            yield TierDiscard(start, slot, tier=1)
+            yield Restore(start, slot, tier=1)
+            yield Discard(start, slot, tier=1)
             yield Turn(start)
+
+
+def record(i: int, state: State) -> tuple[State, State]:
+    """A step with its tape, which is the state that it starts from."""
+    return step(i, state), state
+
+
+def apply(i: int, tape: State, cotangent: State) -> State:
+    """The adjoint of a step from its tape."""
+    return turn(i, tape, cotangent)

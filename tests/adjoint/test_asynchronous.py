@@ -28,7 +28,7 @@ from adjoint import (
     reverse,
 )
 from adjoint.store import Identity
-from tests.adjoint.chains import SEED, START, State, TwoTiers, step, turn, unrolled
+from tests.adjoint.chains import SEED, START, State, TwoTiers, apply, record, step, turn, unrolled
 from tests.adjoint.strategies import schedules
 
 RUN = Identity("made up", 9)
@@ -89,7 +89,8 @@ class Slow(StateStore):
 @given(schedule=schedules, steps=st.integers(0, 40), room=st.integers(1, 4))
 @settings(max_examples=50)
 def test_adjoint_equals_unrolled(schedule: Schedule, steps: int, room: int) -> None:
-    result = reverse(schedule, steps, step, turn, START, SEED, store=Asynchronous(MemoryStore(), room))
+    stores = [Asynchronous(MemoryStore(), room), Asynchronous(MemoryStore(), room)]
+    result = reverse(schedule, steps, step, turn, START, SEED, store=stores, record=record, apply=apply)
     assert result.cotangent == unrolled(steps)[1]
 
 

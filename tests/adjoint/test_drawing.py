@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjoint import Binomial, Schedule, ScheduleError, Store, StoreAll, draw, replay, strokes
+from adjoint import Binomial, Record, Schedule, ScheduleError, Store, StoreAll, draw, replay, strokes
 from tests.adjoint.chains import TwoTiers
 from tests.adjoint.strategies import schedules
 
@@ -19,9 +19,9 @@ def test_strokes_follow_one_another_and_show_every_action(schedule: Schedule, st
             now = stroke.stop
     assert now == counts.evaluations
     assert [s.first for s in drawn if s.kind == "turn"] == list(reversed(range(steps)))
-    assert sum(s.last - s.first for s in drawn if s.kind == "advance") == counts.advances
+    assert sum(s.last - s.first for s in drawn if s.kind == "advance") == counts.advances + counts.recorded
     kept = [s for s in drawn if s.kind == "keep"]
-    assert len(kept) == counts.stores == sum(isinstance(a, Store) for a in schedule.actions(steps))
+    assert len(kept) == counts.stores == sum(isinstance(a, Record | Store) for a in schedule.actions(steps))
     # No more lines lie side by side than there are slots.
     assert all(sum(s.start <= t < s.stop for s in kept) <= counts.peak_slots for t in range(now))
 

@@ -15,21 +15,31 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from adjoint import (
+    Advance,
+    Apply,
     Asynchronous,
     Binomial,
     Bytes,
+    Discard,
     DiskStore,
+    HRevolve,
     MemoryStore,
+    Mixed,
     Online,
     Periodic,
+    Record,
+    Restore,
     StateStore,
     StepError,
+    Store,
     StoreAll,
     StoreError,
+    Tier,
+    Turn,
     resume,
     reverse,
 )
-from tests.adjoint.chains import SEED, START, State, TwoTiers, step, turn, unrolled
+from tests.adjoint.chains import SEED, START, State, TwoTiers, apply, record, step, turn, unrolled
 
 STEPS = 6
 
@@ -67,6 +77,8 @@ RUNS: dict[str, tuple[Any, int | None, Callable[[int, State], bool] | None]] = {
     "joined": (Binomial(2, joined=True), STEPS, None),
     "store all": (StoreAll(), STEPS, None),
     "two tiers": (TwoTiers(3), STEPS, None),
+    "least time": (HRevolve((Tier("memory", 1), Tier("disk", 2, write=1, read=1))), STEPS, None),
+    "tapes": (Mixed(3), STEPS, None),
     "online": (Online(3), STEPS, None),
     "online, end unknown": (Online(2), None, lambda i, state: i == STEPS),
     "periodic, end unknown": (Periodic(3), None, lambda i, state: i == STEPS),
@@ -75,7 +87,7 @@ RUNS: dict[str, tuple[Any, int | None, Callable[[int, State], bool] | None]] = {
 
 def stores(folder: Path, schedule: Any, every: int) -> list[StateStore]:
     disk = DiskStore(folder, every=every)
-    return [MemoryStore(), disk] if isinstance(schedule, TwoTiers) else [disk]
+    return [MemoryStore(), disk] if isinstance(schedule, TwoTiers | HRevolve) else [disk]
 
 
 def attempt(folder: Path, name: str, every: int, killer: Killer | None) -> Any:
@@ -89,7 +101,8 @@ def attempt(folder: Path, name: str, every: int, killer: Killer | None) -> Any:
         patch.setattr(Path, "unlink", watch(Path.unlink))
         run = (schedule, steps, watch(step), watch(turn), START, SEED)
         try:
-            return resume(*run, store=stores(folder, schedule, every), until=until)
+            tapes = {"record": watch(record), "apply": watch(apply)}
+            return resume(*run, store=stores(folder, schedule, every), until=until, **tapes)
         except Killed:
             return None
 
@@ -98,7 +111,10 @@ def files(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize(("name", "every"), [*((name, 1) for name in RUNS), ("binomial", 3), ("two tiers", 3)])
+OFTEN = [(name, 1) for name in RUNS]
+
+
+@pytest.mark.parametrize(("name", "every"), [*OFTEN, ("binomial", 3), ("two tiers", 3), ("tapes", 3)])
 def test_a_run_killed_anywhere_gives_the_same_adjoint(name: str, every: int, tmp_path: Path) -> None:
     count = Killer(at=0)
     attempt(tmp_path / "whole", name, every, count)
@@ -240,3 +256,57 @@ def test_another_codec_is_another_run(tmp_path: Path) -> None:
     stopped(tmp_path)
     with pytest.raises(StoreError, match=r"a run of Binomial.* written by Pickle, .* written by Pickle and Bytes"):
         resume(Binomial(4), 20, step, turn, START, b"", store=DiskStore(tmp_path, cotangents=Bytes()))
+
+
+def test_tapes_in_memory_are_made_again(tmp_path: Path) -> None:
+    """A schedule with tapes in tier 0 and states in tier 1: the tapes do not survive, the states do."""
+
+    class Tapes:
+        def actions(self, steps: int) -> Any:
+            yield Store(0, 0, tier=1)
+            for i in range(steps):
+                yield Record(i, i)
+            for i in reversed(range(steps)):
+                yield Apply(i, i)
+                yield Discard(i, i)
+
+    def interrupted(i: int, tape: State, bar: State) -> State:
+        if i == 5:
+            raise Killed
+        return apply(i, tape, bar)
+
+    run = (Tapes(), 9, step, turn, START, SEED)
+    with pytest.raises(Killed):
+        reverse(*run, store=[MemoryStore(), DiskStore(tmp_path)], record=record, apply=interrupted)
+    result = resume(*run, store=[MemoryStore(), DiskStore(tmp_path)], record=record, apply=apply)
+    assert result.cotangent == unrolled(9)[1]
+    assert (result.recomputed, result.turns, result.taped) == (6, 6, 0)
+
+
+def test_a_working_state_that_goes_on_after_a_tape_is_made_again(tmp_path: Path) -> None:
+    """After an apply the working state stays; a schedule may advance it without a restore."""
+
+    class Onward:
+        def actions(self, steps: int) -> Any:
+            yield Store(0, 0)
+            yield Advance(0, 3)
+            yield Record(3, 1)
+            yield Restore(0, 0)
+            yield Advance(0, 1)
+            yield Apply(3, 1)
+            yield Advance(1, 2)
+            yield Turn(2)
+            for i in (1, 0):
+                yield Restore(0, 0)
+                if i:
+                    yield Advance(0, i)
+                yield Turn(i)
+
+    def interrupted(i: int, state: State, bar: State) -> State:
+        raise Killed
+
+    run = (Onward(), 4, step)
+    with pytest.raises(Killed):
+        reverse(*run, interrupted, START, SEED, store=DiskStore(tmp_path), record=record, apply=apply)
+    result = resume(*run, turn, START, SEED, store=DiskStore(tmp_path), record=record, apply=apply)
+    assert (result.cotangent, result.turns, result.recomputed) == (unrolled(4)[1], 3, 1)

@@ -7,26 +7,44 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjoint import Binomial, Online, Periodic, Schedule, ScheduleError, StoreAll, advances, explain, replay, reverse
-from adjoint.report import Medium, in_bytes, in_unit
-from tests.adjoint.chains import SEED, START, TwoTiers, step, turn
+from adjoint import (
+    AdjointError,
+    Binomial,
+    Online,
+    Periodic,
+    Schedule,
+    StoreAll,
+    Tier,
+    advances,
+    explain,
+    replay,
+    reverse,
+)
+from adjoint.report import in_bytes, in_unit
+from tests.adjoint.chains import SEED, START, TwoTiers, apply, record, step, turn
 from tests.adjoint.strategies import schedules
 
 
 @given(schedule=schedules, steps=st.integers(0, 120))
 def test_counts_equal_those_of_a_replay(schedule: Schedule, steps: int) -> None:
     report, counts = explain(schedule, steps, state_bytes=7), replay(schedule, steps)
-    (use,) = report.uses
-    assert (report.evaluations, use.slots, use.bytes) == (counts.evaluations, counts.peak_slots, 7 * counts.peak_slots)
-    assert (use.stores, use.restores) == (counts.stores, counts.restores)
+    assert report.evaluations == counts.evaluations
+    assert [use.bytes for use in report.uses] == [7 * use.slots for use in report.uses]
+    found = [(use.slots, use.stores, use.restores) for use in report.uses]
+    assert found[: len(counts.traffic)] == [(there.slots, there.stores, there.restores) for there in counts.traffic]
+    assert not any(any(use) for use in found[len(counts.traffic) :])
     assert report.extra == max(counts.evaluations - 2 * steps, 0)
 
 
 @given(schedule=schedules, steps=st.integers(0, 60))
 def test_counts_equal_those_of_a_real_run(schedule: Schedule, steps: int) -> None:
-    report, result = explain(schedule, steps), reverse(schedule, steps, step, turn, START, SEED)
-    assert (report.evaluations, report.uses[0].stores) == (result.evaluations, result.stores)
-    assert report.uses[0].restores == result.restores
+    report, result = (
+        explain(schedule, steps),
+        reverse(schedule, steps, step, turn, START, SEED, record=record, apply=apply),
+    )
+    assert report.evaluations == result.evaluations
+    assert sum(use.stores for use in report.uses) == result.stores
+    assert sum(use.restores for use in report.uses) == result.restores
 
 
 @pytest.mark.parametrize("schedule", [Binomial(5), Online(5), StoreAll(), Periodic(1000)], ids=repr)
@@ -42,7 +60,7 @@ def test_a_long_chain_is_told_from_the_schedules_own_cost(schedule: Schedule) ->
 
 
 def test_time_is_the_sum_of_steps_adjoints_and_transfers() -> None:
-    disk = Medium("disk", write=7.0, read=3.0)
+    disk = Tier("disk", None, write=7.0, read=3.0)
     report = explain(Binomial(3), 50, step_cost=2.0, adjoint_cost=5.0, tiers=[disk])
     use = report.uses[0]
     assert use.time == 7.0 * use.stores + 3.0 * use.restores
@@ -50,20 +68,22 @@ def test_time_is_the_sum_of_steps_adjoints_and_transfers() -> None:
 
 
 def test_transfers_of_a_tier_with_buffers_go_on_beside_the_steps() -> None:
-    fast, disk = Medium("memory"), Medium("disk", write=7.0, read=3.0, buffers=2)
+    fast, disk = Tier("memory", None), Tier("disk", None, write=7.0, read=3.0, buffers=2)
     report = explain(TwoTiers(10), 50, tiers=[fast, disk])
     assert [(use.name, use.slots, use.stores, use.restores) for use in report.uses] == [
         ("memory", 9, 45, 45),
         ("disk", 5, 5, 10),
     ]
-    assert report.time == report.evaluations + 50 > report.uses[1].time
-    slow = explain(TwoTiers(10), 50, tiers=[fast, Medium("disk", write=70.0, read=30.0, buffers=2)])
-    assert slow.time == slow.uses[1].time == 5 * 70.0 + 10 * 30.0
+    # Writes hide behind the steps; this schedule announces no read, so that each one is waited for.
+    assert report.time == report.evaluations + 50 + 10 * 3.0
+    assert explain(TwoTiers(10), 50, tiers=[fast, Tier("disk", None, write=7.0, read=3.0)]).time > report.time
 
 
 def test_a_report_prints_as_a_table() -> None:
     text = str(
-        explain(TwoTiers(10), 50, state_bytes=10**6, tiers=[Medium("memory"), Medium("disk", 0.5, 0.5)], unit="s")
+        explain(
+            TwoTiers(10), 50, state_bytes=10**6, tiers=[Tier("memory", None), Tier("disk", None, 0.5, 0.5)], unit="s"
+        )
     )
     assert re.fullmatch(
         r"""schedule     TwoTiers\(period=10\)
@@ -104,19 +124,14 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no size": ({"state_bytes": 0}, "^state_bytes: got 0"),
     "a negative cost": ({"step_cost": -1.0}, "^step_cost: got -1.0, expected a finite number >= 0"),
     "no number": ({"adjoint_cost": float("nan")}, "^adjoint_cost: got nan"),
-    "too few tiers": ({"tiers": [Medium("memory")]}, r"^tiers: got \['memory'\], expected 2 of them"),
+    "too few tiers": (
+        {"tiers": [Tier("memory", None)]},
+        "tier 1 is not one of them",
+    ),
 }
 
 
 @pytest.mark.parametrize(("options", "words"), BAD.values(), ids=BAD)
 def test_bad_arguments_are_refused_by_name(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(ScheduleError, match=words):
+    with pytest.raises(AdjointError, match=words):
         explain(TwoTiers(3), 10, **options)
-
-
-@pytest.mark.parametrize("cost", [-1.0, float("inf"), float("nan"), "1"])
-def test_a_medium_without_a_price_is_refused(cost: Any) -> None:
-    with pytest.raises(ScheduleError, match=r"^write: got"):
-        Medium("disk", write=cost)
-    with pytest.raises(ScheduleError, match=r"^read: got"):
-        Medium("disk", read=cost)

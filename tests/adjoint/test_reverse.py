@@ -15,11 +15,14 @@ from hypothesis import strategies as st
 from adjoint import (
     AdjointError,
     Advance,
+    Apply,
     Binomial,
     InvariantError,
     MemoryStore,
+    Mixed,
     Online,
     Periodic,
+    Record,
     Schedule,
     ScheduleError,
     Span,
@@ -27,15 +30,16 @@ from adjoint import (
     Store,
     StoreAll,
     Turn,
+    TwoLevel,
     forward,
-    replay,
     resume,
     reverse,
 )
-from tests.adjoint.chains import SEED, START, State, TwoTiers, states, step, turn, unrolled
+from tests.adjoint.chains import SEED, START, State, TwoTiers, apply, record, states, step, turn, unrolled
 from tests.adjoint.strategies import schedules, split_schedules
 
 online = st.one_of(
+    st.builds(TwoLevel, st.integers(1, 9), st.integers(1, 4)),
     st.builds(Online, st.integers(1, 8)),
     st.builds(Online, st.integers(1, 8), leaf=st.integers(1, 10)),
     st.builds(Periodic, st.integers(1, 9)),
@@ -45,7 +49,7 @@ online = st.one_of(
 
 @given(schedule=schedules, steps=st.integers(0, 80))
 def test_adjoint_equals_unrolled_and_costs_what_was_predicted(schedule: Schedule, steps: int) -> None:
-    result = reverse(schedule, steps, step, turn, START, SEED)
+    result = reverse(schedule, steps, step, turn, START, SEED, record=record, apply=apply)
     last, cotangent = unrolled(steps)
     cost = schedule.cost(steps)
     assert result.cotangent == cotangent
@@ -57,7 +61,8 @@ def test_adjoint_equals_unrolled_and_costs_what_was_predicted(schedule: Schedule
 @given(schedule=split_schedules, steps=st.integers(0, 60))
 def test_cotangent_may_be_made_from_the_last_state(schedule: Schedule, steps: int) -> None:
     last, _ = unrolled(steps)
-    result = reverse(schedule, steps, step, turn, START, lambda state: (state[0], 2 * state[1]))
+    seed = lambda state: (state[0], 2 * state[1])
+    result = reverse(schedule, steps, step, turn, START, seed, record=record, apply=apply)
     assert result.state == last
     assert result.cotangent == unrolled(steps, (last[0], 2 * last[1]))[1]
 
@@ -97,7 +102,7 @@ def test_a_span_runs_the_same_steps_in_fewer_calls(schedule: Schedule, steps: in
             state = step(i, state)
         return state
 
-    result = reverse(schedule, steps, Span(span), turn, START, SEED)
+    result = reverse(schedule, steps, Span(span), turn, START, SEED, record=record, apply=apply)
     assert result.cotangent == unrolled(steps)[1]
     assert calls == [(a.start, a.stop) for a in schedule.actions(steps) if isinstance(a, Advance)]
 
@@ -195,12 +200,17 @@ def test_one_forward_run_is_reversed_many_times(schedule: Schedule, steps: int) 
         seen.append(i)
         return step(i, state)
 
-    with forward(schedule, steps, advance, START) as run:
+    def taped(i: int, state: State) -> tuple[State, State]:
+        return advance(i, state), state
+
+    with forward(schedule, steps, advance, START, record=taped) as run:
         assert run.state == unrolled(steps)[0]
         assert seen == list(range(steps))
         for seed in [(1.0, 0.0), (0.0, 1.0), (1.0, 0.0)]:
-            assert run.reverse(turn, seed).cotangent == unrolled(steps, seed)[1]
-    assert len(seen) == steps + 3 * (schedule.cost(steps).advances - steps)
+            assert run.reverse(turn, seed, apply=apply).cotangent == unrolled(steps, seed)[1]
+    # A turn from a state evaluates its step too; a tape does not.
+    turned = sum(isinstance(action, Turn) for action in schedule.actions(steps))
+    assert len(seen) == steps + 3 * (schedule.cost(steps).evaluations - turned - steps)
 
 
 def test_a_forward_run_survives_a_failing_turn() -> None:
@@ -226,24 +236,39 @@ def failing_at(function: Callable[..., Any], where: int, times: int = 1) -> Call
 @given(schedule=schedules, steps=st.integers(1, 40), data=st.data())
 def test_what_fails_is_named_with_its_step_and_can_be_resumed(schedule: Schedule, steps: int, data: Any) -> None:
     where = data.draw(st.integers(0, steps - 1))
-    name = data.draw(st.sampled_from(["advance", "turn"]))
-    advance = failing_at(step, where) if name == "advance" else step
-    back = failing_at(turn, where) if name == "turn" else turn
-    store = MemoryStore()
+    name = data.draw(st.sampled_from(["advance", "turn", "record", "apply"]))
+    functions = {"advance": step, "turn": turn, "record": record, "apply": apply}
+    functions[name] = failing_at(functions[name], where)
+    advance, back = functions["advance"], functions["turn"]
+    store = [MemoryStore(), MemoryStore()]
     run = (schedule, steps, advance, back, START, SEED)
-    if name == "advance" and where == steps - 1 and not replay(schedule, steps).delivered:
-        # A joined reversal never runs the last step but to turn it.
-        result = reverse(*run, store=store)
+    tapes = {"record": functions["record"], "apply": functions["apply"]}
+    if calls(schedule, steps)[name].isdisjoint({where}):
+        result = reverse(*run, store=store, **tapes)
     else:
         with pytest.raises(StepError) as caught:
-            reverse(*run, store=store)
+            reverse(*run, store=store, **tapes)
         error = caught.value
         assert (error.function, error.start, error.stop) == (name, where, where + 1)
         assert f"{name} failed at step {where}: ZeroDivisionError: no convergence" in str(error)
         assert isinstance(error.__cause__, ZeroDivisionError)
-        result = resume(*run, store=store)
+        result = resume(*run, store=store, **tapes)
     assert result.cotangent == unrolled(steps)[1]
     assert result.state in (unrolled(steps)[0], None)
+
+
+def calls(schedule: Schedule, steps: int) -> dict[str, set[int]]:
+    """The steps with which each function is called."""
+    called: dict[str, set[int]] = {"advance": set(), "turn": set(), "record": set(), "apply": set()}
+    for action in schedule.actions(steps):
+        match action:
+            case Advance(start, stop):
+                called["advance"] |= set(range(start, stop))
+            case Turn(i) | Record(i) | Apply(i):
+                called[type(action).__name__.lower()].add(i)
+            case _:
+                pass
+    return called
 
 
 def test_a_failing_span_is_named_with_its_steps() -> None:
@@ -271,7 +296,7 @@ def test_tiers_go_to_their_stores() -> None:
     result = reverse(TwoTiers(5), 23, step, turn, START, SEED, store=[fast, slow])
     assert (result.state, result.cotangent) == unrolled(23)
     with pytest.raises(ScheduleError, match="at least 2 stores, as a state goes to tier 1"):
-        reverse(TwoTiers(5), 23, step, turn, START, SEED)
+        reverse(TwoTiers(5), 23, step, turn, START, SEED, store=MemoryStore())
 
 
 def test_no_more_states_are_held_than_slots() -> None:
@@ -296,6 +321,13 @@ class Script:
 
     def actions(self, steps: int) -> Any:
         return iter(self.made_up)
+
+
+def test_tapes_need_functions_of_their_own() -> None:
+    with pytest.raises(ScheduleError, match=r"^record: got None, .* as this schedule keeps tapes"):
+        reverse(Mixed(3), 5, step, turn, START, SEED)
+    with pytest.raises(ScheduleError, match=r"^apply: got None, .* as this schedule keeps tapes"):
+        reverse(Mixed(3), 5, step, turn, START, SEED, record=record)
 
 
 def test_a_wrong_schedule_is_told_before_a_step_runs_on_its_account() -> None:
