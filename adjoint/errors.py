@@ -67,6 +67,80 @@ class InvariantError(AdjointError):
         return f"action {self.position}, {self.action}: {self.reason}."
 
 
+class StepError(AdjointError):
+    """A user's function failed while a chain was run; the failure itself is the error's `__cause__`.
+
+    What was stored is intact: `resume` goes on from there, in this process or in the next one.
+
+    Args:
+        function: which of the user's functions failed: advance, turn, until, cotangent, record or apply.
+        start: the step it failed at, or the first of them.
+        stop: one past the last step it was asked to run.
+        cause: what it raised.
+
+    >>> print(StepError("turn", 17, 18, ValueError("no convergence")))
+    turn failed at step 17: ValueError: no convergence; what was stored is intact, and resume can go on from it.
+    """
+
+    def __init__(self, function: str, start: int, stop: int, cause: BaseException) -> None:
+        super().__init__(function, start, stop, cause)
+        self.function = function
+        self.start = start
+        self.stop = stop
+        self.cause = cause
+
+    def __str__(self) -> str:
+        where = f"at step {self.start}" if self.stop - self.start <= 1 else f"in steps {self.start}..{self.stop - 1}"
+        return (
+            f"{self.function} failed {where}: {type(self.cause).__name__}: {self.cause}; "
+            "what was stored is intact, and resume can go on from it."
+        )
+
+
+class StoreError(AdjointError):
+    """A store cannot keep or give back a state, or does not belong to this run.
+
+    Args:
+        place: the file, the folder or the store that it is about.
+        reason: what is wrong, as the end of a sentence.
+        advice: what to do, as a sentence without its full stop.
+
+    >>> print(StoreError("run/journal", "cannot be read", "restore the file, or remove the folder to start afresh"))
+    run/journal: cannot be read; restore the file, or remove the folder to start afresh.
+    """
+
+    def __init__(self, place: object, reason: str, advice: str) -> None:
+        super().__init__(place, reason, advice)
+        self.place = place
+        self.reason = reason
+        self.advice = advice
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.reason}; {self.advice}."
+
+
+class StateError(AdjointError, TypeError):
+    """A state that cannot be copied or turned into bytes, or bytes that are no such state. It is a `TypeError` too.
+
+    Args:
+        codec: the codec, by name.
+        given: what it was given, in words.
+        accepted: what it accepts, in words.
+
+    >>> print(StateError("Bytes", "a float (1.5)", "bytes, a bytearray or a memoryview of bytes"))
+    Bytes: got a float (1.5), and accepts bytes, a bytearray or a memoryview of bytes.
+    """
+
+    def __init__(self, codec: str, given: str, accepted: str) -> None:
+        super().__init__(codec, given, accepted)
+        self.codec = codec
+        self.given = given
+        self.accepted = accepted
+
+    def __str__(self) -> str:
+        return f"{self.codec}: got {self.given}, and accepts {self.accepted}."
+
+
 def checked_integer(argument: str, given: object, least: int, advice: str) -> int:
     """`given` as an exact Python integer of at least `least`, or a `ScheduleError` that names `argument`.
 

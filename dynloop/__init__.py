@@ -2,6 +2,7 @@
 
 from dynloop.branches import cond
 from dynloop.checkpoints import Memory
+from dynloop.codecs import Safetensors
 from dynloop.debugging import debug
 from dynloop.errors import (
     ArgumentError,
@@ -14,6 +15,7 @@ from dynloop.errors import (
     DynloopError,
     NonFiniteError,
 )
+from dynloop.explain import picture
 from dynloop.loops import fori_loop, scan, while_loop
 from dynloop.observers import on_step, verify, watch_nan
 from dynloop.result import Result, StoppedBecause
@@ -29,6 +31,9 @@ __all__ = [
     "cond",
     # memory
     "Memory",
+    # pictures of schedules, and states on disk
+    "picture",
+    "Safetensors",
     # what a loop tells about itself
     "Result",
     "StoppedBecause",

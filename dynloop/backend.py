@@ -1,7 +1,7 @@
 """Which array library runs a loop: decided late, so that importing dynloop imports neither.
 
 A library that has not been imported cannot have made an array in the carry, so only imported
-ones are asked. This is the one file that imports inside functions, for that reason.
+ones are asked. This is the one file that loads a backend, inside a function, for that reason.
 """
 
 import importlib

@@ -17,7 +17,7 @@ PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(enco
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 
 # Extras that no code of the repository uses: nothing was tested, so nothing but torch is pinned.
-UNTESTED = {"optree", "tqdm", "safetensors", "dynloop"}
+UNTESTED = {"optree", "tqdm", "dynloop"}
 
 
 def pins(text: str) -> dict[str, str]:
