@@ -100,8 +100,19 @@ def shaped(shape: Sequence[int], dtype: Any) -> Aval:
 
 
 def stacked_aval(aval: Aval, rows: int) -> Aval:
-    """The abstract value with one more axis, of this size, in front."""
-    return aval.update(shape=(rows, *aval.shape))
+    """The abstract value with one more axis, of this size, in front; no axis of a mesh divides it."""
+    return extend.unmapped_aval(rows, 0, aval)
+
+
+def row_aval(aval: Aval) -> Aval:
+    """The abstract value of one row of an array."""
+    return extend.mapped_aval(aval.shape[0], 0, aval)
+
+
+def explicit_sharding(x: Any) -> Any:
+    """How an array is laid out over a mesh with explicit axes; None where no layout is part of a type."""
+    mesh = jax.sharding.get_abstract_mesh()
+    return jax.typeof(x).sharding if jax.sharding.AxisType.Explicit in mesh.axis_types else None
 
 
 def tangent_aval(aval: Aval) -> Aval:
