@@ -104,15 +104,20 @@ def stacked_aval(aval: Aval, rows: int) -> Aval:
     return extend.unmapped_aval(rows, 0, aval)
 
 
+def batched_aval(aval: Aval, size: int, at: int, mesh_axes: tuple[str, ...] | None) -> Aval:
+    """The abstract value with a batch axis, which these explicit axes of the mesh divide."""
+    return extend.unmapped_aval(size, at, aval, mesh_axes)
+
+
 def row_aval(aval: Aval) -> Aval:
     """The abstract value of one row of an array."""
     return extend.mapped_aval(aval.shape[0], 0, aval)
 
 
-def explicit_sharding(x: Any) -> Any:
+def explicit_sharding(aval: Aval) -> Any:
     """How an array is laid out over a mesh with explicit axes; None where no layout is part of a type."""
     mesh = jax.sharding.get_abstract_mesh()
-    return jax.typeof(x).sharding if jax.sharding.AxisType.Explicit in mesh.axis_types else None
+    return aval.sharding if jax.sharding.AxisType.Explicit in mesh.axis_types else None
 
 
 def tangent_aval(aval: Aval) -> Aval:
