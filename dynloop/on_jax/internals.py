@@ -199,6 +199,12 @@ def called_by_jit(eqn: Any) -> Any:
     return eqn.params["jaxpr"] if eqn.primitive.name in ("jit", "pjit") else None
 
 
+def branches_of(eqn: Any) -> Sequence[Any]:
+    """The closed jaxprs that a `lax.cond` or `lax.switch` chooses from; none for other equations."""
+    is_choice = eqn.primitive.name == "cond" and "branches_platforms" not in eqn.params
+    return eqn.params["branches"] if is_choice else ()
+
+
 def holds_jaxpr(eqn: Any) -> bool:
     """Does the equation have a function among its parameters, as loops, branches and custom rules have?"""
     values = [x for p in eqn.params.values() for x in (p if isinstance(p, list | tuple) else [p])]

@@ -347,6 +347,7 @@ def test_equations_that_cast_communicate_call_and_hold_a_function_are_told_apart
         (jitted,) = [j for j in map(internals.called_by_jit, closed.jaxpr.eqns) if j]
         assert "sin" in str(jitted)
         assert [e.primitive.name for e in closed.jaxpr.eqns if internals.holds_jaxpr(e)].count("cond") == 1
+        assert [len(b) for b in map(internals.branches_of, closed.jaxpr.eqns) if b] == [2]
         return y[None]
 
     inside_shard_map(f)
