@@ -45,7 +45,9 @@ def computations(text: str) -> dict[str, list[str]]:
 def lines_inside_loops(text: str) -> list[str]:
     """Every line that some loop's body or condition runs, calls included."""
     all_of_them = computations(text)
-    waiting = [name for lines in all_of_them.values() for line in lines for pair in _LOOP.findall(line) for name in pair]
+    waiting = [
+        name for lines in all_of_them.values() for line in lines for pair in _LOOP.findall(line) for name in pair
+    ]
     seen: set[str] = set()
     while waiting:
         name = waiting.pop()
