@@ -14,21 +14,21 @@ from jax import lax
 
 import dynloop
 from tests.on_jax.device_process import report
-from tests.on_jax.programs import collectives, lines_inside_loops
+from tests.on_jax.programs import collectives, compiled, lines_inside_loops, temporary_bytes
 from tests.on_jax.sharded_loops import XS, W, mesh, on_devices
 
-SIZE = 2**16
+SIZE = 2**13
 
 
 def communicated(f: Any, *args: Any) -> tuple[int, int]:
     """How many operations of the compiled program wait for other devices: inside its loops, and outside."""
-    text = jax.jit(f).lower(*args).compile().as_text()
+    text = compiled(f, *args).as_text()
     inside = len(collectives(lines_inside_loops(text)))
     return inside, len(collectives(text.splitlines())) - inside
 
 
-def times(w: Any, x: Any, **options: Any) -> Any:
-    return dynloop.while_loop(lambda y: y < 10, lambda y: w * y, x, **({"checkpoints": 2} | options))
+def times(w: Any, x: Any) -> Any:
+    return dynloop.while_loop(lambda y: y < 10, lambda y: w * y, x, checkpoints=2)
 
 
 # ---- what devices say to each other
@@ -83,12 +83,11 @@ def large_carry_divided_by_jit() -> tuple[Any, Any]:
 def memory_divided_by_jit() -> tuple[Any, Any]:
     """Each of 8 devices needs an eighth of the memory, apart from a few numbers."""
     layout = jax.NamedSharding(mesh(i=8), jax.P("i"))
-    x = jnp.ones(SIZE)
+    x = jnp.ones(8 * SIZE)
 
-    def needed(x: Any) -> int:
-        return jax.jit(jax.grad(large_carry, (0, 1))).lower(x, x).compile().memory_analysis().temp_size_in_bytes
-
-    return int(needed(jax.device_put(x, layout)) < needed(x) / 8 + 2**14), 1
+    needed = partial(temporary_bytes, jax.grad(large_carry, (0, 1)))
+    divided = jax.device_put(x, layout)
+    return int(needed(divided, divided) < needed(x, x) / 8 + 2**14), 1
 
 
 # ---- explicit axes
@@ -112,7 +111,7 @@ def scanned(w: Any, x: Any) -> Any:
 
 
 def explicit_carry() -> tuple[Any, Any]:
-    f = lambda w, x: (total(w, x), jax.grad(total, (0, 1))(w, x), jax.hessian(total)(w, x))
+    f = lambda w, x: jax.jvp(jax.value_and_grad(total, (0, 1)), (w, x), (jnp.ones(()), x))
     return explicit(f, XS), f(W, XS)
 
 
@@ -152,7 +151,8 @@ def explicit_lanes_as_advised(way: str) -> tuple[Any, Any]:
     def f(w: Any, x: Any) -> Any:
         lanes = jax.vmap(times, (None, 0))
         if way == "auto_axes":
-            return jnp.sum(jax.sharding.auto_axes(lanes, out_sharding=jax.P("i"))(w, x))
+            auto: Any = jax.sharding.auto_axes(lanes, out_sharding=jax.P("i"))
+            return jnp.sum(auto(w, x))
         return jnp.sum(jax.shard_map(lanes, in_specs=(jax.P(), jax.P("i")), out_specs=jax.P("i"))(w, x))
 
     return explicit(jax.grad(f, (0, 1)), XS), (50.0, [16.0, 4.0, 2.0, 1.0])

@@ -18,13 +18,15 @@ Found = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def loops() -> Found:
-    return results(start("tests.on_jax.sharded_loops", 8))
-
-
-@pytest.fixture(scope="module")
-def programs() -> Found:
-    return results(start("tests.on_jax.sharded_programs", 8))
+def cases() -> Found:
+    """Of both modules, whose processes run at the same time."""
+    started = [start(f"tests.on_jax.{name}", 8) for name in ("sharded_loops", "sharded_programs")]
+    try:
+        first, second = map(results, started)
+    finally:
+        for process in started:
+            process.kill()
+    return first | second
 
 
 @pytest.fixture(scope="module")
@@ -46,13 +48,13 @@ def assert_as_expected(result: Any) -> None:
 
 
 @pytest.mark.parametrize("case", sharded_loops.CASES)
-def test_devices_agree_with_loops_in_python(case: str, loops: Found):
-    assert_as_expected(loops[case])
+def test_devices_agree_with_loops_in_python(case: str, cases: Found):
+    assert_as_expected(cases[case])
 
 
 @pytest.mark.parametrize("case", sharded_programs.CASES)
-def test_programs_divide_and_communicate(case: str, programs: Found):
-    assert_as_expected(programs[case])
+def test_programs_divide_and_communicate(case: str, cases: Found):
+    assert_as_expected(cases[case])
 
 
 @pytest.mark.parametrize("index", [0, 1])
