@@ -125,7 +125,7 @@ def doctor() -> str:
         except importlib.metadata.PackageNotFoundError:
             lines.append((name, "not installed"))
     try:
-        choose("doctor", "jax", None)
+        choose("doctor", "jax")
         lines.append(("backend jax", "loads"))
     except Exception as error:
         lines.append(("backend jax", f"does not load: {type(error).__name__}: {error}"))

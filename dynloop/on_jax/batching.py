@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from dynloop.errors import BatchingError
 from dynloop.on_jax import internals
 from dynloop.on_jax.derived import settled, swept_loop, unobserved
 from dynloop.on_jax.flat import Mask, cut, merge, pick
@@ -28,18 +29,44 @@ Places = Sequence[int | None]
 
 @dataclass(frozen=True)
 class Axis:
-    """The axis that is batched over."""
+    """The axis that is batched over.
+
+    mesh_axes: explicit axes of the mesh that divide it among the devices; None: no such axes.
+    """
 
     size: int
     name: Any
     spmd_name: Any
+    mesh_axes: tuple[str, ...] | None
+
+    @staticmethod
+    def of(axis_data: Any) -> "Axis":
+        """What a batching rule is told."""
+        return Axis(axis_data.size, axis_data.name, axis_data.spmd_name, axis_data.explicit_mesh_axis)
 
     def vmap(self, function: Any, places: Places, out_places: Places) -> Any:
         names = {"axis_size": self.size, "axis_name": self.name, "spmd_axis_name": self.spmd_name}
         return jax.vmap(function, in_axes=tuple(places), out_axes=list(out_places), **names)
 
     def avals(self, avals: Sequence[Any], places: Places) -> list[Any]:
-        return [a if p is None else _taller(a, self.size, p) for a, p in zip(avals, places, strict=True)]
+        return [a if p is None else self.aval(a, p) for a, p in zip(avals, places, strict=True)]
+
+    def aval(self, aval: Any, place: int) -> Any:
+        return internals.batched_aval(aval, self.size, place, self.mesh_axes)
+
+    def bring(self, x: Any, dim: int | None, place: int | None) -> Any:
+        """An argument with its batch axis where the loop wants it, or without one."""
+        x = jnp.asarray(x) if isinstance(x, bool | int | float | complex) else x
+        if dim is not None:
+            assert place is not None, "what is batched is batched in the loop"
+            return x if dim == place else jnp.moveaxis(x, dim, place)
+        if place is None:
+            return x
+        aval, kept = self.aval(jax.typeof(x), place), [i for i in range(x.ndim + 1) if i != place]
+        return lax.broadcast_in_dim(x, aval.shape, kept, out_sharding=internals.explicit_sharding(aval))
+
+    def bring_all(self, xs: Sequence[Any], dims: Sequence[Any], places: Places) -> list[Any]:
+        return [self.bring(x, d, p) for x, d, p in zip(xs, dims, places, strict=True)]
 
 
 def axes(mask: Sequence[bool], at: int | Sequence[int] = 0) -> list[int | None]:
@@ -54,10 +81,6 @@ def mask_of(dims: Sequence[Any]) -> Mask:
 
 def either(*masks: Mask) -> Mask:
     return tuple(map(any, zip(*masks, strict=True)))
-
-
-def _taller(aval: Any, size: int, at: int) -> Any:
-    return jax.make_jaxpr(lambda x: bring(x, None, at, size))(aval).out_avals[0]
 
 
 @remembered
@@ -115,6 +138,7 @@ def batch_loop(loop: Loop, axis: Axis, constants: Mask, carry: Mask) -> tuple[Lo
     ys = out[loop.carries :]
     seen = constants
     if differs:
+        check_layout(axis)
         carry, ys = (True,) * loop.carries, (True,) * loop.ys
         constants = either(constants, tuple(n > 0 for n in loop.axes_of_constants))
         # The rows that a lane sees last are its own.
@@ -140,6 +164,16 @@ def batch_loop(loop: Loop, axis: Axis, constants: Mask, carry: Mask) -> tuple[Lo
         memory={},
     )
     return big, Masks(constants, carry, ys), differs
+
+
+def check_layout(axis: Axis) -> None:
+    """Lanes that stop by themselves borrow from each other, for which JAX wants layouts that are not written down."""
+    if axis.mesh_axes:
+        raise BatchingError(
+            f"jax.vmap over an axis that is sharded over the explicit mesh axes {axis.mesh_axes} cannot batch a loop "
+            "whose lanes take different numbers of steps. Put the vmapped function into jax.sharding.auto_axes or "
+            "jax.shard_map, or make the mesh with AxisType.Auto."
+        )
 
 
 @remembered
@@ -174,25 +208,6 @@ def batch_step(
     return big, sum_places, axes(cotangents[:n_ct], at), axes(cotangents[n_ct:], 1 + at)
 
 
-# ---- arguments
-
-
-def bring(x: Any, dim: int | None, place: int | None, size: int) -> Any:
-    """An argument with its batch axis where the loop wants it, or without one."""
-    x = jnp.asarray(x) if isinstance(x, bool | int | float | complex) else x
-    if dim is not None:
-        assert place is not None, "what is batched is batched in the loop"
-        return x if dim == place else jnp.moveaxis(x, dim, place)
-    if place is None:
-        return x
-    kept = [i for i in range(x.ndim + 1) if i != place]
-    return lax.broadcast_in_dim(x, (*x.shape[:place], size, *x.shape[place:]), kept)
-
-
-def bring_all(xs: Sequence[Any], dims: Sequence[Any], places: Places, size: int) -> list[Any]:
-    return [bring(x, d, p, size) for x, d, p in zip(xs, dims, places, strict=True)]
-
-
 # ---- rules
 
 
@@ -200,7 +215,7 @@ class Batching:
     """One loop under one batch axis: how its arguments and results are batched."""
 
     def __init__(self, axis_data: Any, loop: Loop, constants: Mask, carry: Mask):
-        self.axis = Axis(axis_data.size, axis_data.name, axis_data.spmd_name)
+        self.axis = Axis.of(axis_data)
         self.loop, self.at = loop, len(loop.lanes)
         self.big, self.masks, self.differs = batch_loop(loop, self.axis, constants, carry)
 
@@ -219,7 +234,7 @@ class Batching:
         """The cache of the batched primal loop. One that a batched `lax.cond` mixed is useless: run forward again."""
         if self.differs != (dims[0] is not None):
             return forward_p.bind(*state, loop=unobserved(primal))[primal.carries + primal.ys :]
-        return bring_all(cache, dims, self.cache_places(primal), self.axis.size)
+        return self.axis.bring_all(cache, dims, self.cache_places(primal))
 
     def step(self, step: Step, cotangents: Mask) -> tuple[Step, Places, Places, Places]:
         return batch_step(step, self.loop, self.axis, self.masks, self.differs, cotangents)
@@ -236,7 +251,7 @@ def batch_run(primitive: Any) -> None:
     def rule(axis_data: Any, args: Any, dims: Any, *, loop: Loop) -> Any:
         mask = mask_of(dims)
         batching = Batching(axis_data, loop, mask[: loop.constants], mask[loop.constants :])
-        out = primitive.bind(*bring_all(args, dims, batching.state_places(), axis_data.size), loop=batching.big)
+        out = primitive.bind(*batching.axis.bring_all(args, dims, batching.state_places()), loop=batching.big)
         cache = batching.cache_places(batching.big) if primitive is forward_p else []
         return out, [*batching.output_places(), *cache]
 
@@ -250,10 +265,9 @@ def batch_tangent(axis_data: Any, args: Any, dims: Any, *, loop: Loop) -> Any:
     given = kept_mask(swept_loop(loop), mask_of(d.carry), d.cache[1:])
     batching = Batching(axis_data, loop, mask_of([*d.constants, *d.constants_dot]), given + mask_of(d.carry_dot))
     c, c_dot, k, k_dot = cut(batching.state_places(), nc, n_dot, nk, len(a.carry_dot))
-    state = bring_all([*a.constants, *a.carry], [*d.constants, *d.carry], [*c, *k], axis_data.size)
-    tangents = bring_all(
-        [*a.constants_dot, *a.carry_dot], [*d.constants_dot, *d.carry_dot], [*c_dot, *k_dot], axis_data.size
-    )
+    bring_all = batching.axis.bring_all
+    state = bring_all([*a.constants, *a.carry], [*d.constants, *d.carry], [*c, *k])
+    tangents = bring_all([*a.constants_dot, *a.carry_dot], [*d.constants_dot, *d.carry_dot], [*c_dot, *k_dot])
     cache = batching.cache(swept_loop(batching.big), state, a.cache, d.cache)
     _, k_dot, _, y_dot = loop.split_outputs(batching.output_places())
     return tangent_p.bind(*state, *cache, *tangents, loop=batching.big), [*k_dot, *y_dot]
@@ -266,9 +280,9 @@ def batch_reverse(axis_data: Any, args: Any, dims: Any, *, loop: Loop, step: Ste
     carry = kept_mask(loop, mask_of(state_dims[loop.constants :]), cache_dims[1:])
     batching = Batching(axis_data, loop, mask_of(state_dims[: loop.constants]), carry)
     big_step, sum_places, ct_places, y_places = batching.step(step, mask_of([*ct_dims, *y_dims]))
-    state = bring_all(state, state_dims, batching.state_places(), axis_data.size)
+    state = batching.axis.bring_all(state, state_dims, batching.state_places())
     cache = batching.cache(batching.big, state, cache, cache_dims)
-    seeds = bring_all([*ct, *y], [*ct_dims, *y_dims], [*ct_places, *y_places], axis_data.size)
+    seeds = batching.axis.bring_all([*ct, *y], [*ct_dims, *y_dims], [*ct_places, *y_places])
     out = reverse_p.bind(*state, *cache, *seeds, loop=batching.big, step=big_step, is_joint=is_joint)
     return out, [*sum_places, *ct_places]
 
@@ -277,7 +291,7 @@ def batch_reverse_tangent(axis_data: Any, args: Any, dims: Any, *, loop: Loop, s
     n, mask = loop.constants + loop.carries, mask_of(dims)
     batching = Batching(axis_data, loop, mask[: loop.constants], mask[loop.constants : n])
     big_step, sum_places, ct_places, y_places = batching.step(step, mask[n:])
-    args = bring_all(args, dims, [*batching.state_places(), *ct_places, *y_places], axis_data.size)
+    args = batching.axis.bring_all(args, dims, [*batching.state_places(), *ct_places, *y_places])
     out = reverse_tangent_p.bind(*args, loop=batching.big, step=big_step)
     return out, [*sum_places[step.sums // 2 :], *ct_places[step.cotangents // 2 :]]
 

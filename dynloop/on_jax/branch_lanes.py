@@ -19,7 +19,7 @@ from jax import Array, lax
 
 from dynloop.errors import BatchingError
 from dynloop.on_jax import internals
-from dynloop.on_jax.batching import Axis, axes, batched_outputs, bring_all, either, mask_of
+from dynloop.on_jax.batching import Axis, axes, batched_outputs, either, mask_of
 from dynloop.on_jax.branches import Branches, filler
 from dynloop.on_jax.cond import cond_p
 from dynloop.on_jax.flat import Mask
@@ -92,9 +92,9 @@ def results(
 
 
 def batch(axis_data: Any, args: Sequence[Any], dims: Sequence[Any], *, branches: Branches) -> tuple[Any, Any]:
-    axis = Axis(axis_data.size, axis_data.name, axis_data.spmd_name)
+    axis = Axis.of(axis_data)
     mask = mask_of(dims[1:])
-    pred, *operands = bring_all(args, dims, axes(mask_of(dims)), axis.size)
+    pred, *operands = axis.bring_all(args, dims, axes(mask_of(dims)))
     if dims[0] is None:
         pair, out = batched(branches, axis, mask)
         return cond_p.bind(pred, *operands, branches=pair), axes(out)

@@ -96,7 +96,7 @@ def _run(
     length = steps if form.has_ys and steps is not None else 0
     setting = Setting(store, length, is_backward, sync, options.observers)
     # A row of something that has none is never read, and yet has a shape.
-    one = [internals.zeros_of(jax.typeof(x).update(shape=x.shape[1:])) for x in extra] if form.has_ys else list(extra)
+    one = [internals.zeros_of(internals.row_aval(jax.typeof(x))) for x in extra] if form.has_ys else list(extra)
     prepared = prepare(form, cond, body, tree, leaves, one, setting)
     leaves = vary_all([as_dtype(x, a) for x, a in zip(leaves, prepared.carry_avals, strict=True)], prepared.names)
     loop, is_carry = prepared.loop, [not i for i in prepared.is_invariant]

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 
 from dynloop.errors import ArgumentError
 from dynloop.on_jax import internals
 from dynloop.on_jax.flat import merge, pick
+from dynloop.on_jax.varying import vary_all
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,13 @@ def _meaning(pred: Any, *xs: Any, alarm: Alarm) -> list[Any]:
     # A known predicate needs no callback; error_if raises for a false one inside of `jax.ensure_compile_time_eval`.
     if not isinstance(pred, internals.Tracer) and not bool(pred):
         return list(xs)
-    return eqx.error_if(list(xs), pred, alarm.message)
+    names = internals.varying_axes([pred, *xs])
+    if not names:
+        return eqx.error_if(list(xs), pred, alarm.message)
+    # The branches of error_if do not vary alike between devices, which matters while it is traced and never after.
+    same = [internals.shaped(x.shape, x.dtype) for x in (pred, *xs)]
+    closed = jax.make_jaxpr(lambda pred, *xs: eqx.error_if(list(xs), pred, alarm.message))(*same)
+    return vary_all(internals.evaluate(closed.jaxpr, closed.consts, [pred, *xs]), names)
 
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, alarm: Alarm) -> tuple[list[Any], list[Any]]:

@@ -128,8 +128,24 @@ def shaped(shape: Sequence[int], dtype: Any) -> Aval:
 
 
 def stacked_aval(aval: Aval, rows: int) -> Aval:
-    """The abstract value with one more axis, of this size, in front."""
-    return aval.update(shape=(rows, *aval.shape))
+    """The abstract value with one more axis, of this size, in front; no axis of a mesh divides it."""
+    return extend.unmapped_aval(rows, 0, aval)
+
+
+def batched_aval(aval: Aval, size: int, at: int, mesh_axes: tuple[str, ...] | None) -> Aval:
+    """The abstract value with a batch axis, which these explicit axes of the mesh divide."""
+    return extend.unmapped_aval(size, at, aval, mesh_axes)
+
+
+def row_aval(aval: Aval) -> Aval:
+    """The abstract value of one row of an array."""
+    return extend.mapped_aval(aval.shape[0], 0, aval)
+
+
+def explicit_sharding(aval: Aval) -> Any:
+    """How an array is laid out over a mesh with explicit axes; None where no layout is part of a type."""
+    mesh = jax.sharding.get_abstract_mesh()
+    return aval.sharding if jax.sharding.AxisType.Explicit in mesh.axis_types else None
 
 
 def tangent_aval(aval: Aval) -> Aval:
@@ -209,6 +225,12 @@ def names_of_cast(eqn: Any) -> frozenset[str]:
 def called_by_jit(eqn: Any) -> Any:
     """The closed jaxpr that a call of `jax.jit` runs; None for other equations."""
     return eqn.params["jaxpr"] if eqn.primitive.name in ("jit", "pjit") else None
+
+
+def branches_of(eqn: Any) -> Sequence[Any]:
+    """The closed jaxprs that a `lax.cond` or `lax.switch` chooses from; none for other equations."""
+    is_choice = eqn.primitive.name == "cond" and "branches_platforms" not in eqn.params
+    return eqn.params["branches"] if is_choice else ()
 
 
 def holds_jaxpr(eqn: Any) -> bool:

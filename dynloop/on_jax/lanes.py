@@ -150,7 +150,8 @@ class Ended:
 
 def choose(mask: Array, new: Array, old: Array, at: int = 0) -> Array:
     """`new` in the lanes where the mask holds, `old` in the others; the mask's axes are those from `at` on."""
-    return lax.select(lax.broadcast_in_dim(mask, new.shape, tuple(range(at, at + mask.ndim))), new, old)
+    axes, layout = tuple(range(at, at + mask.ndim)), internals.explicit_sharding(jax.typeof(new))
+    return lax.select(lax.broadcast_in_dim(mask, new.shape, axes, out_sharding=layout), new, old)
 
 
 def choose_all(mask: Array, new: Sequence[Array], old: Sequence[Array]) -> list[Array]:

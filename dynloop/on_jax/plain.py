@@ -108,7 +108,7 @@ def _stacked(
     if rows:
         nothing = jax.tree.map(lambda y: jnp.zeros_like(jnp.asarray(y)), rows[0][1])
     else:
-        one = [internals.zeros_of(jax.typeof(x).update(shape=x.shape[1:])) for x in extra]
+        one = [internals.zeros_of(internals.row_aval(jax.typeof(x))) for x in extra]
         shapes = jax.eval_shape(lambda: form.call(body, one, jtu.tree_unflatten(tree, leaves))[1])
         nothing = jax.tree.map(lambda y: jnp.zeros(y.shape, y.dtype), shapes)
     if not length:

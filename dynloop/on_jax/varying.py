@@ -6,8 +6,9 @@ transpose of that cast is a sum over the devices, and where these take different
 would wait for it forever. So what a loop closes over is cast once, before the loop, its gradient is
 summed once, after the loop, and the casts inside the body fall away.
 
-Inner loops, branches and functions with custom rules have types of their own, so they get what is closed
-over as it was, and their casts stay. The reverse sweep refuses those (`check_collectives`).
+Branches are made anew without their casts. Inner loops and functions with custom rules have types of their
+own, so they get what is closed over as it was, and their casts stay. The reverse sweep refuses those
+(`check_collectives`).
 """
 
 from collections.abc import Sequence
@@ -34,10 +35,11 @@ def most_of_devices(x: Any, axes: tuple[str, ...]) -> Any:
 
 
 def has_inner_types(closed: Any) -> bool:
-    """Does the closed jaxpr call anything but `jax.jit` that holds a jaxpr? Then `evaluate` needs constants uncast."""
+    """Does it hold any jaxpr but those of `jax.jit` and `lax.cond`? Then `evaluate` needs constants uncast."""
     for eqn in closed.jaxpr.eqns:
-        inner = internals.called_by_jit(eqn)
-        if has_inner_types(inner) if inner is not None else internals.holds_jaxpr(eqn):
+        jitted, branches = internals.called_by_jit(eqn), internals.branches_of(eqn)
+        known = branches if jitted is None else [jitted]
+        if any(map(has_inner_types, known)) if known else internals.holds_jaxpr(eqn):
             return True
     return False
 
@@ -65,21 +67,43 @@ def _run(jaxpr: Any, values: Sequence[Any], originals: Sequence[Any]) -> tuple[l
     for eqn in jaxpr.eqns:
         inputs, before = [value(v) for v in eqn.invars], [as_traced(v) for v in eqn.invars]
         out_before: Sequence[Any] = [None] * len(eqn.outvars)
-        names, inner = internals.names_of_cast(eqn), internals.called_by_jit(eqn)
+        inner = internals.called_by_jit(eqn)
         if inner is not None:
             consts = inner.consts
             out, out_before = _run(inner.jaxpr, [*consts, *inputs], [*consts, *before])
         else:
-            if internals.holds_jaxpr(eqn):
-                given = [_of_type(v, x, b) for v, x, b in zip(eqn.invars, inputs, before, strict=True)]
-            else:
-                given = vary_all(inputs, internals.varying_axes(inputs) | names)
-            out = given if names else internals.evaluate_equation(jaxpr, eqn, given)
+            out = _run_equation(jaxpr, eqn, inputs, before)
             if all(b is not None for b in before) and not eqn.effects:
                 out_before = internals.evaluate_equation(jaxpr, eqn, before)
         known |= zip(eqn.outvars, out, strict=True)
         original |= zip(eqn.outvars, out_before, strict=True)
     return [value(v) for v in jaxpr.outvars], [as_traced(v) for v in jaxpr.outvars]
+
+
+def _run_equation(jaxpr: Any, eqn: Any, inputs: list[Any], before: list[Any]) -> list[Any]:
+    names = internals.names_of_cast(eqn)
+    if internals.branches_of(eqn):
+        return _run_branches(eqn, inputs, before)
+    if internals.holds_jaxpr(eqn):
+        given = [_of_type(v, x, b) for v, x, b in zip(eqn.invars, inputs, before, strict=True)]
+    else:
+        given = vary_all(inputs, internals.varying_axes(inputs) | names)
+    return given if names else internals.evaluate_equation(jaxpr, eqn, given)
+
+
+def _run_branches(eqn: Any, inputs: list[Any], before: list[Any]) -> list[Any]:
+    """A `lax.cond` anew: besides waiting for other devices, casts in its branches are what `jax.vmap` cannot batch."""
+    names = internals.varying_axes([*inputs, *(v.aval for v in eqn.outvars)])
+
+    def anew(branch: Any) -> Any:
+        def run(*operands: Any) -> list[Any]:
+            consts = branch.consts
+            return vary_all(_run(branch.jaxpr, [*consts, *operands], [*consts, *before[1:]])[0], names)
+
+        return run
+
+    index, *operands = inputs
+    return lax.switch(index, list(map(anew, internals.branches_of(eqn))), *vary_all(operands, names))
 
 
 def _of_type(v: Any, x: Any, before: Any) -> Any:
@@ -98,7 +122,7 @@ def check_collectives(body: Any, step: Any) -> None:
         axes = ", ".join(map(repr, sorted(names)))
         raise DerivativeError(
             "inside jax.shard_map, a loop's body uses a value that is the same on all devices inside an inner loop, "
-            "branch, jax.checkpoint or function with a custom rule; its gradient would be summed over the devices in "
+            "jax.checkpoint or function with a custom rule; its gradient would be summed over the devices in "
             f"every step, and they may take different numbers of steps. Before the loop, write "
             f'w = jax.lax.pcast(w, ({axes},), to="varying") for each such value w'
         )

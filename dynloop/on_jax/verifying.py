@@ -35,7 +35,7 @@ class Check(NamedTuple):
 
     @staticmethod
     def begin(buffers: Sequence[Array], number: Any) -> "Check":
-        nothing = [internals.zeros_of(jax.typeof(b).update(shape=b.shape[1:])) for b in buffers]
+        nothing = [internals.zeros_of(internals.row_aval(jax.typeof(b))) for b in buffers]
         return Check(nothing, number.astype(jnp.float32), number > 0)
 
     def after(self, state: list[Array], made: list[Array], is_compared: Array) -> "Check":

@@ -1,16 +1,17 @@
-"""Reading compiled programs: their size, the copies inside their loops, and the memory they need."""
+"""Reading compiled programs: their size, what their loops copy and communicate, and the memory they need."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
 
 _NAME = r"%?([\w.\-]+)"
 _COMPUTATION = re.compile(rf"^(?:ENTRY )?{_NAME} \(.*\) -> .* \{{$")
-_BODY = re.compile(rf"\bwhile\(.*\bbody={_NAME}")
+_LOOP = re.compile(rf"\bwhile\(.*\bcondition={_NAME}, body={_NAME}")
 _CALLED = re.compile(r"\b(?:calls|to_apply|body|condition|\w+_computations?)=(\{[^}]*\}|%?[\w.\-]+)")
 _COPY = re.compile(r"= (\w+\[[\d,]*\])\S* copy\(")
+_COLLECTIVE = re.compile(r" (all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute)(?:-start)?\(")
 
 
 def stablehlo(f: Callable[..., Any], *args: Any) -> str:
@@ -46,10 +47,12 @@ def computations(text: str) -> dict[str, list[str]]:
     return found
 
 
-def copies_inside_loops(text: str) -> list[str]:
-    """The shapes, such as `f64[16,8]`, of every copy that some loop's body runs, calls included."""
+def lines_inside_loops(text: str) -> list[str]:
+    """Every line that some loop's body or condition runs, calls included."""
     all_of_them = computations(text)
-    waiting = [name for lines in all_of_them.values() for line in lines for name in _BODY.findall(line)]
+    waiting = [
+        name for lines in all_of_them.values() for line in lines for pair in _LOOP.findall(line) for name in pair
+    ]
     seen: set[str] = set()
     while waiting:
         name = waiting.pop()
@@ -57,7 +60,17 @@ def copies_inside_loops(text: str) -> list[str]:
             seen.add(name)
             called = [group for line in all_of_them[name] for group in _CALLED.findall(line)]
             waiting += [inner for group in called for inner in re.findall(_NAME, group)]
-    return [shape for name in seen for line in all_of_them[name] for shape in _COPY.findall(line)]
+    return [line for name in seen for line in all_of_them[name]]
+
+
+def copies_inside_loops(text: str) -> list[str]:
+    """The shapes, such as `f64[16,8]`, of every copy that some loop makes."""
+    return [shape for line in lines_inside_loops(text) for shape in _COPY.findall(line)]
+
+
+def collectives(lines: Iterable[str]) -> list[str]:
+    """The operations among these lines for which devices wait for each other, such as `all-reduce`."""
+    return [name for line in lines for name in _COLLECTIVE.findall(line)]
 
 
 def temporary_bytes(f: Callable[..., Any], *args: Any) -> int:

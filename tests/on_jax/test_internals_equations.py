@@ -20,6 +20,21 @@ def test_a_stacked_value_has_one_axis_more():
     assert internals.stacked_aval(jax.typeof(jax.random.key(0)), 2).shape == (2,)
 
 
+def test_rows_and_batches_keep_the_layout_of_explicit_axes():
+    assert internals.explicit_sharding(jax.typeof(X)) is None
+    mesh = jax.make_mesh((1,), ("i",), axis_types=(jax.sharding.AxisType.Explicit,))
+    with jax.set_mesh(mesh):
+        x = jax.device_put(jnp.ones((4, 3)), jax.P("i"))
+        layouts = {
+            jax.P("i", None): jax.typeof(x),
+            jax.P(None, "i", None): internals.stacked_aval(jax.typeof(x), 5),
+            jax.P(None): internals.row_aval(jax.typeof(x)),
+            jax.P(None, "i"): internals.batched_aval(jax.typeof(jnp.ones(4)), 3, 1, ("i",)),
+        }
+        assert [internals.explicit_sharding(aval).spec for aval in layouts.values()] == list(layouts)
+    assert internals.row_aval(jax.typeof(jnp.ones((4, 3)))).shape == (3,)
+
+
 def test_outputs_that_are_inputs_are_found():
     closed = jax.make_jaxpr(lambda w, x, y, z: (x, 2 * y, w, x + z))(X, X, X, X)
     assert internals.returned_unchanged(closed, 1, 3) == (True, False, False)
@@ -68,6 +83,7 @@ def test_equations_that_cast_communicate_call_and_hold_a_function_are_told_apart
         (jitted,) = [j for j in map(internals.called_by_jit, closed.jaxpr.eqns) if j]
         assert "sin" in str(jitted)
         assert [e.primitive.name for e in closed.jaxpr.eqns if internals.holds_jaxpr(e)].count("cond") == 1
+        assert [len(b) for b in map(internals.branches_of, closed.jaxpr.eqns) if b] == [2]
         return y[None]
 
     inside_shard_map(f)
