@@ -10,7 +10,7 @@ tables are constants aligned with the axes that use them, and nothing is gathere
 """
 
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +18,7 @@ from jax import Array, lax
 
 import adjoint
 from dynloop.checkpoints import Layout
+from dynloop.on_jax.rows import put
 
 I32 = jnp.int32
 NEVER = 2**31 - 1
@@ -92,7 +93,7 @@ class KnownStores:
         # The leaf rows keep what the last steps started from.
         first = jnp.maximum(steps - np.int32(layout.leaf), 0)
         self.end = lax.div(first + np.int32(layout.block - 1), np.int32(layout.block))
-        self.level = jnp.sum(self.binomials.table[-1] < self.end + 1, dtype=I32)
+        self.level = self.binomials.levels((self.end + 1)[None], jnp.asarray(layout.slots, I32))[0]
 
     def at(self, number: Array, block: Array) -> Store:
         slots, length = self.layout.slots - number, self.end + 1 - block
@@ -103,11 +104,7 @@ class KnownStores:
 
 
 class Binomials:
-    """beta(m, t) = C(m + t, m) for the gaps of one layout, and what follows from it.
-
-    Rows of `gaps`, `left` and `offsets` belong to ranks i = 0..slots: the gap above the checkpoint of
-    rank i has m = slots - i slots, and the last rank is the working row's.
-    """
+    """beta(m, t) = C(m + t, m) for one layout, and what follows from it for a gap of n blocks and m slots."""
 
     def __init__(self, slots: int):
         table = np.asarray(adjoint.beta_table(slots), np.int64)
@@ -116,37 +113,24 @@ class Binomials:
         self.table, self.slots = table[:, :width].astype(np.int32), slots
         # Zeros around it, so that beta(m, -1), beta(m, -2) and beta(-1, t) can be read.
         self.padded = np.pad(self.table, ((1, 0), (2, 0)))
-        m = slots - np.arange(slots + 1)
-        self.gaps, self.left = self.table[m], self.table[np.maximum(m - 1, 0)]
-        self.offsets = np.pad(self.table, ((0, 0), (1, 0)))[m + 1, :width]
 
     def beta(self, m: Array, t: Array) -> Array:
         """One entry; m >= -1, t >= -2."""
         return entry(jnp.asarray(self.padded), m + 1, t + 2)
 
-    def gap(self, lengths: Array) -> "Gap":
-        """What there is to know of gaps of these lengths [..., slots + 1], one of each rank.
+    def levels(self, lengths: Array, m: Array) -> Array:
+        """The least t with beta(m, t) >= n, for several n; the number of t in the table if there is none."""
+        row = lax.dynamic_slice_in_dim(jnp.asarray(self.table), m, 1)
+        return jnp.sum(row < lengths[:, None], axis=1, dtype=I32)
 
-        P(n, m) = t n - beta(m + 1, t - 1) with the level t (Griewank & Walther 2000). Counting along the first axis
-        of a table, and looking the rest up, compiles in a fraction of the time that several reductions take.
-        """
-        ranks, width = self.gaps.shape
-        ends = self.gaps.T.reshape(width, *[1] * (lengths.ndim - 1), ranks)
-        level = jnp.sum(ends < lengths[None], axis=0, dtype=I32)
-        # One column more on the left, so that there is something before level 0; covered gaps have a level below width.
-        start = jnp.broadcast_to(np.arange(ranks, dtype=np.int32) * (width + 1), lengths.shape)
-        at = start + jnp.minimum(level, width - 1)
+    def advances(self, n: Array, m: Array, t: Array) -> Array:
+        """P(n, m) = t n - beta(m + 1, t - 1) with the level t (Griewank & Walther 2000); at most UNREACHABLE."""
+        is_covered = (t < self.table.shape[1]) & (n <= lax.div(np.int32(NEVER), jnp.maximum(t, 1)))
+        return jnp.where(is_covered, jnp.minimum(t * n - self.beta(m + 1, t - 1), UNREACHABLE), UNREACHABLE)
 
-        def looked_up(table: np.ndarray, at: Array) -> Array:
-            return jnp.asarray(table.reshape(-1)).at[at].get(mode="promise_in_bounds")
-
-        gaps, left, offsets = (np.pad(x, ((0, 0), (1, 0))) for x in (self.gaps, self.left, self.offsets))
-        # Above these lengths t n is not an int32.
-        limits = np.broadcast_to(NEVER // np.maximum(np.arange(-1, width, dtype=np.int32), 1), gaps.shape)
-        is_covered = (level < width) & (lengths <= looked_up(limits, at + 1))
-        advances = jnp.minimum(level * lengths - looked_up(offsets, at + 1), UNREACHABLE)
-        below, before = looked_up(gaps, at), looked_up(left, at)
-        return Gap(level, jnp.where(is_covered, advances, UNREACHABLE), below, before)
+    def last_offset(self, n: Array, m: Array, t: Array) -> Array:
+        """The upper end of the optimal first offsets, with the level t."""
+        return jnp.minimum(jnp.minimum(n - 1, self.beta(m, t - 1)), n - self.beta(m - 1, t - 1))
 
     def first_offset(self, length: Array, m: Array, t: Array) -> Array:
         """Griewank & Walther 2000, p. 34: the optimal first checkpoint that needs fewest stores."""
@@ -156,23 +140,6 @@ class Binomials:
         offset = jnp.where(rest <= below, self.beta(m, t - 2), jnp.where(rest - left < below, rest - left, below))
         offset = jnp.where(m == 1, length - 1, jnp.where(m >= length - 1, 1, offset))
         return jnp.minimum(jnp.maximum(offset, 1), jnp.maximum(length - 1, 1))
-
-
-class Gap(NamedTuple):
-    """Of gaps of given lengths, with m slots each.
-
-    level: the least t with beta(m, t) >= length.   advances: P(length, m), at most UNREACHABLE.
-    below, left: the greatest beta(m, t) below the length, and beta(m - 1, t) for the same t; 0 if there is none.
-    """
-
-    level: Array
-    advances: Array
-    below: Array
-    left: Array
-
-    def last_offset(self, lengths: Array) -> Array:
-        """The upper end of the optimal first offsets."""
-        return jnp.minimum(jnp.minimum(lengths - 1, self.below), lengths - self.left)
 
 
 class Stack(NamedTuple):
@@ -195,9 +162,23 @@ def known_stack(layout: Layout, stored: Array, end: Array) -> Stack:
     """All of the stored states, which `KnownStores` placed for a loop of `end` blocks."""
     place = np.arange(layout.slots + 1, dtype=np.int32)
     top = jnp.sum(stored < end, dtype=I32) - 1
-    ends = jnp.minimum(lax.pad(stored, np.int32(NEVER), [(-1, 1, 0)]), end)
-    levels = Binomials(layout.slots).gap(jnp.where(stored < end, ends - stored, 0)).level
+    following = jnp.minimum(lax.pad(stored, np.int32(NEVER), [(-1, 1, 0)]), end)
+    table = Binomials(layout.slots).table[layout.slots - place]
+    levels = jnp.sum(table < jnp.where(stored < end, following - stored, 0)[:, None], axis=1, dtype=I32)
     return Stack(jnp.asarray(place), stored, levels, top, top)
+
+
+class Choice(NamedTuple):
+    """The cheapest place found to keep all stored states up to, and nothing after.
+
+    total: advances to come.   level: of the gap from it to the end.   is_passed: the first sweep of that gap starts
+    from the newest stored state.
+    """
+
+    total: Array
+    top: Array
+    level: Array
+    is_passed: Array
 
 
 def stack_of(layout: Layout, stored: Array, end: Array) -> Stack:
@@ -208,28 +189,39 @@ def stack_of(layout: Layout, stored: Array, end: Array) -> Stack:
     Each stored state costs every gap on its right one slot, so dropping the newest can pay. The cost
     of keeping all up to a place is that of the gaps below it, a running sum, and of the gap from it to
     the end; the first sweep of the latter may start from the newest state, though it is dropped.
+    One place after the other, on scalars: on vectors of all places this takes four times as long to compile.
     """
     s = layout.slots
     place = np.arange(s + 1, dtype=np.int32)
     if layout.is_complete:  # every block start is stored in the slot of its number, so every gap is one block
         top = jnp.sum(stored < end, dtype=I32) - 1
-        return Stack(jnp.asarray(place), stored, jnp.zeros(s + 1, I32), top, top)
+        return Stack(jnp.asarray(place), stored, jnp.zeros_like(stored), top, top)
     binomials = Binomials(s)
     # A stable sort: the working row, which holds nothing, stays last.
     states, rows = lax.sort((stored, jnp.asarray(place)), num_keys=1)
-    is_stored = states < end
-    newest = lax.argmin(is_stored, 0, I32) - 1
-    ends = jnp.stack([lax.pad(states, np.int32(NEVER), [(-1, 1, 0)]), jnp.broadcast_to(end, states.shape)])
-    _, remaining = lengths = jnp.where(is_stored[None], ends - states[None], 0)
-    gap = binomials.gap(lengths)
-    near, last = gap.advances
-    below = lax.dot(np.tri(s + 1, k=-1, dtype=np.int32), near)
-    # Every state of a short gap is stored on the way, so none may be passed by.
-    ahead = entry(states, newest) - states
-    is_passed = (remaining > s - place + 1) & (ahead < gap.last_offset(lengths)[1])
-    total = jnp.minimum(below + last, UNREACHABLE) - jnp.where(is_passed, ahead, 0)
-    # Of equally cheap ones, the one that keeps most. Nothing stored, nothing to reverse: top is -1.
-    top = s - lax.argmin(jnp.where(is_stored, total, NEVER)[::-1], 0, I32)
-    top = jnp.minimum(top, newest)
-    levels = jnp.where(place == top, gap.level[1], gap.level[0])
-    return Stack(rows, states, levels, top, jnp.where(entry(is_passed, top), newest, top))
+    newest = lax.argmin(states < end, 0, I32) - 1
+    latest = entry(states, newest)
+
+    def weigh(w: Any) -> Any:
+        i, below, best, levels = w
+        base, m = entry(states, i), s - i
+        near, last = jnp.minimum(entry(states, i + 1), end) - base, end - base
+        level, last_level = binomials.levels(jnp.stack([near, last]), m)
+        # Every state of a short gap is stored on the way, so none may be passed by.
+        ahead = latest - base
+        is_passed = (last > m + 1) & (ahead < binomials.last_offset(last, m, last_level))
+        total = below + binomials.advances(last, m, last_level)
+        total = jnp.minimum(total, UNREACHABLE) - jnp.where(is_passed, ahead, 0)
+        # Of equally cheap ones, the one that keeps most.
+        is_better = total <= best.total
+        found = Choice(total, i, last_level, is_passed)
+        best = Choice(*(jnp.where(is_better, x, y) for x, y in zip(found, best, strict=True)))
+        below = jnp.minimum(below + binomials.advances(near, m, level), UNREACHABLE)
+        return i + 1, below, best, put([levels], [level], i)[0]
+
+    # Nothing stored, nothing to reverse: top is -1.
+    zero = jnp.zeros_like(end)
+    start = Choice(zero + NEVER, zero - 1, zero, zero > 0)
+    _, _, best, levels = lax.while_loop(lambda w: w[0] <= newest, weigh, (zero, zero, start, jnp.zeros_like(stored)))
+    levels = jnp.where(place == best.top, best.level, levels)
+    return Stack(rows, states, levels, best.top, jnp.where(best.is_passed, newest, best.top))

@@ -171,23 +171,23 @@ def gaps(slots: int) -> Gaps:
     return Gaps(lengths, levels, m, levels < columns)
 
 
-def by_rank(slots: int, function: Callable[[Any], Any]) -> np.ndarray:
-    """A function of lengths of every rank, the working row's included, for all the lengths."""
-    lengths = np.broadcast_to(LENGTHS[:, None], (len(LENGTHS), slots + 1))
-    found = np.asarray(jax.jit(jax.vmap(function))(lengths))
-    return np.take_along_axis(found, slots - gaps(slots).slots, axis=1)
+def of_gaps(slots: int, function: Callable[..., Any]) -> np.ndarray:
+    """A function of a length, a number of slots and their level, for all the gaps."""
+    g = gaps(slots)
+    return np.asarray(jax.jit(jax.vmap(jax.vmap(function)))(g.lengths, g.slots, g.levels))
 
 
 @pytest.mark.parametrize("slots", SLOTS)
 def test_levels_are_adjoints_repetition(slots: int):
-    assert np.array_equal(by_rank(slots, lambda x: Binomials(slots).gap(x).level), gaps(slots).levels)
+    found = of_gaps(slots, lambda n, m, t: Binomials(slots).levels(n[None], m)[0])
+    assert np.array_equal(found, gaps(slots).levels)
 
 
 @pytest.mark.parametrize("slots", SLOTS)
 def test_advances_equal_adjoint_and_saturate(slots: int):
     exact = np.minimum(gaps(slots).exact(adjoint.advances), UNREACHABLE)
     expected = np.where(gaps(slots).is_covered, exact, UNREACHABLE)
-    assert np.array_equal(by_rank(slots, lambda x: Binomials(slots).gap(x).advances), expected)
+    assert np.array_equal(of_gaps(slots, Binomials(slots).advances), expected)
 
 
 @pytest.mark.parametrize("slots", SLOTS)
@@ -196,9 +196,7 @@ def test_last_offsets_end_the_optimal_interval(slots: int):
     g = gaps(slots)
     is_meant = g.is_covered & (g.slots + 1 < g.lengths)
     expected = g.exact(lambda n, m: adjoint.first_offset_range(n, m)[1])
-    assert np.array_equal(
-        by_rank(slots, lambda x: Binomials(slots).gap(x).last_offset(x))[is_meant], expected[is_meant]
-    )
+    assert np.array_equal(of_gaps(slots, Binomials(slots).last_offset)[is_meant], expected[is_meant])
 
 
 @pytest.mark.parametrize("slots", SLOTS)
