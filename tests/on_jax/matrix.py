@@ -6,7 +6,7 @@ nothing differentiates. Past its limit a step has no number to give, so a lane t
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -22,6 +22,10 @@ STEPS = 18
 """More than any fixed number of checkpoints in the matrix, so that each of them evaluates steps again."""
 MOST_STEPS = 24
 """The bound that checkpoints="all" needs."""
+
+# An array of a number has a weak type without this, and then each operation of the oracle compiles twice.
+array = partial(jnp.asarray, dtype=float)
+ZERO = array(0.0)
 
 Both = tuple[jax.Array, jax.Array]
 Pair = Callable[[jax.Array, jax.Array, Any], Both]
@@ -53,7 +57,7 @@ def _scanned(step: Any, init: Any, rows: Any, until: Any = None) -> Any:
     # A place that is an array: each place that is a number would be compiled by itself.
     each = [lax.dynamic_index_in_dim(rows, jnp.asarray(i), keepdims=False) for i in range(len(rows))]
     carry, ys = oracles.scanned(step, init, each, until)
-    return carry, jnp.stack([jnp.zeros(()) if y is None else y for y in ys])
+    return carry, jnp.stack([ZERO if y is None else y for y in ys])
 
 
 IN_PYTHON = Loops(oracles.unrolled, lambda a, b, *rest: oracles.indexed(a, int(b), *rest), _scanned)
@@ -72,7 +76,7 @@ def by_while_loop(loops: Loops, x: jax.Array, w: jax.Array, limit: Any) -> Both:
         h = jnp.sin(w * h + jnp.sqrt(limit - t + 0.01) + 0.1 * k)
         return h, t + 0.05 + 0.01 * h, k + 1
 
-    return loops.while_loop(lambda c: c[1] < limit, body, (x, jnp.asarray(0.0), jnp.asarray(0)))[:2]
+    return loops.while_loop(lambda c: c[1] < limit, body, (x, ZERO, jnp.zeros((), int)))[:2]
 
 
 def by_fori_loop(loops: Loops, x: jax.Array, w: jax.Array, limit: Any) -> Both:
@@ -83,7 +87,7 @@ def by_fori_loop(loops: Loops, x: jax.Array, w: jax.Array, limit: Any) -> Both:
         h = jnp.sin(w * h + 0.2 * jnp.sqrt(limit - i))
         return h, total + h * h
 
-    return loops.fori_loop(0, limit, body, (x, jnp.asarray(0.0)))
+    return loops.fori_loop(0, limit, body, (x, ZERO))
 
 
 def by_scan(loops: Loops, x: jax.Array, w: jax.Array, limit: Any) -> Both:
@@ -105,7 +109,7 @@ def by_scan_until(loops: Loops, x: jax.Array, w: jax.Array, limit: Any) -> Both:
         h = jnp.sin(w * h + row + jnp.sqrt(limit - t + 0.01))
         return (h, t + 0.06 + 0.01 * h), h * row
 
-    (h, t), ys = loops.scan(step, (x, jnp.asarray(0.0)), x * ROWS, until=lambda c: c[1] >= limit)
+    (h, t), ys = loops.scan(step, (x, ZERO), x * ROWS, until=lambda c: c[1] >= limit)
     return h + t, jnp.vdot(ys, ys)
 
 
@@ -119,19 +123,19 @@ class Form:
 
 
 FORMS: dict[str, Form] = {
-    "while_loop": Form(by_while_loop, jnp.asarray(1.04), jnp.asarray([0.21, -1.0, 1.04])),
-    "fori_loop": Form(by_fori_loop, jnp.asarray(STEPS), jnp.asarray([4, 0, STEPS])),
-    "scan": Form(by_scan, jnp.asarray(STEPS), jnp.asarray([STEPS] * 3)),
-    "scan with until": Form(by_scan_until, jnp.asarray(1.2), jnp.asarray([0.21, -1.0, 1.2])),
+    "while_loop": Form(by_while_loop, array(1.04), array([0.21, -1.0, 1.04])),
+    "fori_loop": Form(by_fori_loop, jnp.asarray(STEPS, int), jnp.asarray([4, 0, STEPS])),
+    "scan": Form(by_scan, jnp.asarray(STEPS, int), jnp.asarray([STEPS] * 3)),
+    "scan with until": Form(by_scan_until, array(1.2), array([0.21, -1.0, 1.2])),
 }
 CHECKPOINTS: dict[str, int | str] = {"1": 1, "2": 2, "3": 3, "16": 16, '"all"': "all", '"auto"': "auto"}
 
 
 # ---- the modes
 
-X, W = jnp.asarray(0.3), jnp.asarray(0.8)
-DIRECTION: Both = (jnp.asarray(1.0), jnp.asarray(-0.7))
-XS = jnp.asarray([0.3, 0.6, -0.5])
+X, W = array(0.3), array(0.8)
+DIRECTION: Both = (array(1.0), array(-0.7))
+XS = array([0.3, 0.6, -0.5])
 BOTH, LANES = (0, 1), (0, None, 0)
 
 
