@@ -163,7 +163,7 @@ def pushed(f: Along) -> Along:
     return lambda *at: jax.jvp(f, at, DIRECTION)[1]
 
 
-def of_one(mode: Callable[[Along], Along], make: Callable[[Pair], Pair] = lambda f: f) -> Any:
+def of_one(mode: Callable[[Along], Along], make: Callable[[Pair], Callable[..., Any]] = lambda f: f) -> Any:
     """The mode at one point."""
 
     def run(f: Pair, vmap: Vmap, x: Any, w: Any, limit: Any, xs: Any, limits: Any) -> Any:

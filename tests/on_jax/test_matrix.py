@@ -10,8 +10,8 @@ from itertools import combinations, product
 import jax.numpy as jnp
 import pytest
 
-from tests import correctness
-from tests.closeness import difference
+from tests import correctness, oracles
+from tests.closeness import difference, leaves
 from tests.correctness import LIMIT, PROPERTY, Case
 from tests.on_jax import matrix
 
@@ -36,6 +36,8 @@ EVERY = [
 @pytest.mark.parametrize("case", EVERY)
 def test_derivative_equals_unrolled(case: Case, record_property: Callable[[str, object], None]) -> None:
     found, expected = matrix.found(case), matrix.expected(case.mode, case.form)
+    # Of zeros everywhere nothing could be learnt.
+    assert all(leaf.any() for leaf in leaves(expected))
     error = difference(found, expected)
     record_property(PROPERTY, [*case, error])
     assert error < LIMIT, f"relative difference {error:.3g}\n got      {found}\n expected {expected}"
@@ -71,3 +73,20 @@ def test_a_wrong_derivative_is_found() -> None:
     value = matrix.expected("value", "fori_loop")
     assert difference([v * (1 + 2 * LIMIT) for v in value], value) > LIMIT
     assert difference([v + jnp.nan for v in value], value) > LIMIT
+
+
+def two_further() -> matrix.Loops:
+    """The Python loops, running two steps past their end."""
+    on = [True, False, False]
+    return matrix.Loops(
+        lambda cond, body, init: body(body(oracles.unrolled(cond, body, init))),
+        lambda lower, upper, body, init: oracles.indexed(lower, int(upper) + 2, body, init),
+        lambda step, init, rows, until: matrix.IN_PYTHON.scan(step, init, rows, lambda c: until(c) and on.pop()),
+    )
+
+
+@pytest.mark.parametrize("form", [form for form in matrix.FORMS if form != "scan"])
+def test_a_lane_that_goes_too_far_has_no_number(form: str) -> None:
+    run, limit = matrix.FORMS[form].run, matrix.FORMS[form].limits[0]
+    assert all(jnp.isfinite(y) for y in run(matrix.IN_PYTHON, matrix.XS[0], matrix.W, limit))
+    assert any(jnp.isnan(y) for y in run(two_further(), matrix.XS[0], matrix.W, limit))
