@@ -1,7 +1,8 @@
 """The full matrix: every mode of derivative of every loop form, by dynloop and by the same loop in Python.
 
 A form is a function of a start x, of closed-over values w, and of a limit that says how long the loop runs and that
-nothing differentiates. Past its limit a step has no number to give, so a lane that goes too far is seen.
+nothing differentiates. Past its limit a step gives NaN, so a lane that goes too far is seen; only a scan without
+`until` knows no limit.
 """
 
 from collections.abc import Callable
