@@ -5,9 +5,12 @@ A test that needs a user's defaults, full optimisation or 32 bits, runs its code
 """
 
 import os
+from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from tests import correctness
 
 # XLA spends most of a test's time optimising tiny programs; correctness tests need none of it.
 QUICK_COMPILE = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
@@ -24,7 +27,11 @@ settings.load_profile("dynloop")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--full", action="store_true", help="run the full matrix, cases marked `full` included")
+    parser.addoption(
+        "--full",
+        action="store_true",
+        help="run the full matrix, cases marked `full` included, and write docs/correctness.md",
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -34,3 +41,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if full:
         config.hook.pytest_deselected(items=full)
         items[:] = [item for item in items if item not in full]
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: Any) -> None:
+    """Runs once, with the reports of all processes."""
+    if config.getoption("--full") and (said := correctness.recorded(terminalreporter.stats)):
+        terminalreporter.write_line(said)
