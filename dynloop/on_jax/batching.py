@@ -169,9 +169,24 @@ def batch_step(
     run = Traced(
         axis.vmap(step.run, places, sum_rows + axes(cotangents[:n_ct], at)), axis.avals(step.run.inputs, places)
     )
-    big = replace(step, run=run, lane_axes=lane_axes(step.axes_of_sums, sums) if differs else step.lane_axes)
+    big_axes = lane_axes(step.axes_of_sums, sums) if differs else step.lane_axes
+    big = replace(step, run=run, lane_axes=big_axes, origin=_primal_half(step, loop, axis, places, sum_rows, big_axes))
     sum_places = axes(sums, [int(stacked) + n for stacked, n in described])
     return big, sum_places, axes(cotangents[:n_ct], at), axes(cotangents[n_ct:], 1 + at)
+
+
+def _primal_half(
+    step: Step, loop: Loop, axis: Axis, places: Places, sum_places: Places, big_axes: tuple[int, ...]
+) -> Step | None:
+    """What a joint step differentiates, batched as the joint step is."""
+    if (origin := step.origin) is None:
+        return None
+    state, ct, y = step.cut(places)
+    c, _, k, _ = loop.split_inputs(state)
+    ct, y = ct[: origin.cotangents], y[: origin.y_cotangents]
+    given = [*c, *k, *ct, *y]
+    run = axis.vmap(origin.run, given, [*sum_places[: origin.sums], *ct])
+    return replace(origin, run=Traced(run, axis.avals(origin.run.inputs, given)), lane_axes=big_axes[: origin.sums])
 
 
 # ---- arguments

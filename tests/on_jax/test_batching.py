@@ -242,3 +242,23 @@ def test_a_batched_loop_keeps_as_many_states_as_one_lane():
     text = jax.jit(f).lower(jnp.ones(64)).as_text()
     rows = {line.split("tensor<")[-1].split("x64x")[0] for line in text.splitlines() if "x64xf64>" in line}
     assert any(row.isdigit() and int(row) > 20 for row in rows)
+
+
+@pytest.mark.parametrize("shape", [(0,), pytest.param((3, 0), marks=pytest.mark.full), (0, 3)])
+def test_no_lanes_at_all(shape: tuple[int, ...]):
+    """As many lanes as the data has rows, and there may be none."""
+    xs, ns = jnp.zeros(shape), jnp.zeros(shape, int)
+    forms = {
+        "while_loop": lambda x, n: dynloop.while_loop(lambda y: y < n, lambda y: jnp.sin(y) + 1, x, checkpoints=2),
+        "fori_loop": lambda x, n: dynloop.fori_loop(0, n, lambda i, y: jnp.sin(y), x, checkpoints=2),
+        "scan": lambda x, n: dynloop.scan(
+            lambda y, row: (jnp.sin(y * row), y), x, jnp.ones(4) * x, until=lambda y: y > n
+        )[1][0],
+    }
+    for f in forms.values():
+        for _ in shape:
+            f = jax.vmap(f)
+        total = lambda xs, f=f: jnp.sum(f(xs, ns))
+        assert f(xs, ns).shape == jax.jit(jax.grad(total))(xs).shape == shape
+        if len(shape) == 1:
+            assert jax.jit(jax.hessian(total))(xs).shape == shape * 2
