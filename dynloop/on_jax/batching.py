@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from dynloop.errors import BatchingError
 from dynloop.on_jax import internals
 from dynloop.on_jax.derived import settled, swept_loop, unobserved
 from dynloop.on_jax.flat import Mask, cut, merge, pick
@@ -115,6 +116,7 @@ def batch_loop(loop: Loop, axis: Axis, constants: Mask, carry: Mask) -> tuple[Lo
     ys = out[loop.carries :]
     seen = constants
     if differs:
+        _refuse_what_lanes_share(loop, axis)
         carry, ys = (True,) * loop.carries, (True,) * loop.ys
         constants = either(constants, tuple(n > 0 for n in loop.axes_of_constants))
         # The rows that a lane sees last are its own.
@@ -140,6 +142,16 @@ def batch_loop(loop: Loop, axis: Axis, constants: Mask, carry: Mask) -> tuple[Lo
         memory={},
     )
     return big, Masks(constants, carry, ys), differs
+
+
+def _refuse_what_lanes_share(loop: Loop, axis: Axis) -> None:
+    """Steps in which the lanes act together cannot be taken by some lanes only."""
+    if any(internals.uses_axis(effect, axis.name) for effect in loop.body.effects | loop.cond.effects):
+        raise BatchingError(
+            f"{loop.storage.name}: a step communicates over the axis {axis.name!r}, along which the lanes of jax.vmap "
+            "take different numbers of steps. Let them go on together, by a condition that is the same for all, such "
+            f"as jax.lax.pmax(..., {axis.name!r}) > 0."
+        )
 
 
 @remembered

@@ -262,3 +262,34 @@ def test_no_lanes_at_all(shape: tuple[int, ...]):
         assert f(xs, ns).shape == jax.jit(jax.grad(total))(xs).shape == shape
         if len(shape) == 1:
             assert jax.jit(jax.hessian(total))(xs).shape == shape * 2
+
+
+def test_communication_between_lanes_that_stop_by_themselves_is_refused():
+    def f(x: Any) -> Any:
+        return dynloop.while_loop(lambda y: y < 10, lambda y: y + jax.lax.psum(y, "lanes"), x)
+
+    with pytest.raises(dynloop.BatchingError, match=r"while_loop: a step communicates over the axis 'lanes'.*pmax"):
+        jax.vmap(f, axis_name="lanes")(jnp.asarray([1.0, 3.0, 20.0]))
+
+
+def test_lanes_that_go_on_together_may_communicate():
+    def body(y: Any, total: Any) -> Any:
+        return 0.8 * jnp.sin(y) + 0.05 * total
+
+    def f(x: Any) -> Any:
+        go_on = lambda y: jax.lax.pmax(y, "lanes") > 0.4
+        return dynloop.while_loop(go_on, lambda y: body(y, jax.lax.psum(y, "lanes")), x, checkpoints=2)
+
+    def steps(y: Any) -> int:
+        return 1 + steps(body(y, jnp.sum(y))) if float(jnp.max(y)) > 0.4 else 0
+
+    def plain(y: Any) -> Any:
+        for _ in range(n):
+            y = body(y, jnp.sum(y))
+        return y
+
+    xs = jnp.asarray([1.0, 0.3, 0.9])
+    n = steps(xs)
+    assert n > 2
+    found = jax.jit(jax.value_and_grad(lambda xs: jnp.sum(jax.vmap(f, axis_name="lanes")(xs) ** 2)))(xs)
+    assert_close(found, jax.value_and_grad(lambda xs: jnp.sum(plain(xs) ** 2))(xs))
