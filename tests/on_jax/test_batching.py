@@ -141,6 +141,16 @@ def test_one_lane_at_the_bound_raises_for_all():
         jax.block_until_ready(f(jnp.asarray([20.0, 0.1])))
 
 
+@pytest.mark.parametrize(("option", "value", "slope"), [("stop", 0.8, 8.0), ("nan", np.nan, np.nan)])
+def test_a_lane_at_the_bound_leaves_the_others_what_they_have(option: Any, value: float, slope: float):
+    # patrick-kidger/diffrax#268, patrick-kidger/optimistix#66.
+    def f(x: Any) -> Any:
+        return dynloop.while_loop(lambda y: y < 10, lambda y: 2 * y, x, max_steps=3, on_max_steps=option)
+
+    found = jax.vmap(jax.value_and_grad(f))(jnp.asarray([20.0, 3.0, 0.1]))
+    np.testing.assert_allclose(found, ([20, 12, value], [1, 4, slope]), rtol=1e-12)
+
+
 def test_lanes_of_a_parameter_in_the_condition():
     f = jax.vmap(lambda w: dynloop.while_loop(lambda y: y < 10, lambda y: y * w, jnp.asarray(1.0), checkpoints=2))
     ws = jnp.asarray([2.0, 3.0])
