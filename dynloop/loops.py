@@ -72,6 +72,7 @@ def while_loop(
         BackendError: no array and no `backend`.
         DerivativeError: reverse mode with `checkpoints=0`, or twice through a backward rule that is not
             linear in its cotangent.
+        BatchingError: under `jax.vmap`, communication between lanes that do not stop together.
         RuntimeError: while the program runs, if the bound is reached and `on_max_steps="raise"`
             (equinox's, or under `jax.jit` JAX's own; a ValueError of JAX's if a compiled function has run before).
             A program that cannot call Python, one that `jax.export` makes, is refused with ArgumentError.

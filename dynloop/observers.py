@@ -6,16 +6,23 @@ again are not told. They run on the host, so a loop that is observed waits for i
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import BuiltinMethodType, MethodType
 from typing import Any
 
 from dynloop.errors import ArgumentTypeError, NonFiniteError, described
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OnStep:
     """See `dynloop.on_step`."""
 
     function: Callable[[int, Any], None]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OnStep) and _identity(self.function) == _identity(other.function)
+
+    def __hash__(self) -> int:
+        return hash(_identity(self.function))
 
     def see(self, name: str, step: int, carry: Any, leaves: Sequence[tuple[str, Any]]) -> None:
         self.function(step, carry)
@@ -32,11 +39,25 @@ class WatchNan:
                 raise NonFiniteError(f"{name}: step {step} made carry{path} NaN; state {step} has none: look there")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Verify:
     """See `dynloop.verify`."""
 
     report: Callable[[float], None]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Verify) and _identity(self.report) == _identity(other.report)
+
+    def __hash__(self) -> int:
+        return hash(_identity(self.report))
+
+
+def _identity(function: Callable[..., Any]) -> Any:
+    """Equal for the very same function only: an object that can be called may be no key, or equal to another one.
+
+    A method is made anew each time that it is named, and equals another of the same object.
+    """
+    return function if isinstance(function, MethodType | BuiltinMethodType) else id(function)
 
 
 Observer = OnStep | WatchNan | Verify

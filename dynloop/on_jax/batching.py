@@ -139,6 +139,7 @@ def batch_loop(loop: Loop, axis: Axis, constants: Mask, carry: Mask) -> tuple[Lo
     seen = constants
     if differs:
         check_layout(axis)
+        _refuse_what_lanes_share(loop, axis)
         carry, ys = (True,) * loop.carries, (True,) * loop.ys
         constants = either(constants, tuple(n > 0 for n in loop.axes_of_constants))
         # The rows that a lane sees last are its own.
@@ -176,6 +177,16 @@ def check_layout(axis: Axis) -> None:
         )
 
 
+def _refuse_what_lanes_share(loop: Loop, axis: Axis) -> None:
+    """Steps in which the lanes act together cannot be taken by some lanes only."""
+    if any(internals.uses_axis(effect, axis.name) for effect in loop.body.effects | loop.cond.effects):
+        raise BatchingError(
+            f"{loop.storage.name}: a step communicates over the axis {axis.name!r}, along which the lanes of jax.vmap "
+            "take different numbers of steps. Let them go on together, by a condition that is the same for all, such "
+            f"as jax.lax.pmax(..., {axis.name!r}) > 0."
+        )
+
+
 @remembered
 def batch_step(
     step: Step, loop: Loop, axis: Axis, masks: Masks, differs: bool, cotangents: Mask
@@ -203,9 +214,24 @@ def batch_step(
     run = Traced(
         axis.vmap(step.run, places, sum_rows + axes(cotangents[:n_ct], at)), axis.avals(step.run.inputs, places)
     )
-    big = replace(step, run=run, lane_axes=lane_axes(step.axes_of_sums, sums) if differs else step.lane_axes)
+    big_axes = lane_axes(step.axes_of_sums, sums) if differs else step.lane_axes
+    big = replace(step, run=run, lane_axes=big_axes, origin=_primal_half(step, loop, axis, places, sum_rows, big_axes))
     sum_places = axes(sums, [int(stacked) + n for stacked, n in described])
     return big, sum_places, axes(cotangents[:n_ct], at), axes(cotangents[n_ct:], 1 + at)
+
+
+def _primal_half(
+    step: Step, loop: Loop, axis: Axis, places: Places, sum_places: Places, big_axes: tuple[int, ...]
+) -> Step | None:
+    """What a joint step differentiates, batched as the joint step is."""
+    if (origin := step.origin) is None:
+        return None
+    state, ct, y = step.cut(places)
+    c, _, k, _ = loop.split_inputs(state)
+    ct, y = ct[: origin.cotangents], y[: origin.y_cotangents]
+    given = [*c, *k, *ct, *y]
+    run = axis.vmap(origin.run, given, [*sum_places[: origin.sums], *ct])
+    return replace(origin, run=Traced(run, axis.avals(origin.run.inputs, given)), lane_axes=big_axes[: origin.sums])
 
 
 # ---- rules

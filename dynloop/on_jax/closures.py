@@ -63,7 +63,7 @@ def _read(function: Any, walked: set[int]) -> Iterator[Any]:
     other names are another meaning."""
     if not isinstance(function, FunctionType):
         raise _Changeable
-    if id(function) in walked or _library(function.__module__):
+    if id(function) in walked or _is_of_library(function):
         return
     walked.add(id(function))
     names = _names(function.__code__)
@@ -116,6 +116,12 @@ def _is_library_code(value: Any) -> bool:
     if isinstance(value, BuiltinFunctionType):
         return isinstance(value.__self__, ModuleType | NoneType) and _library(value.__module__)
     return isinstance(value, type | internals.JITTED) and _library(value.__module__)
+
+
+def _is_of_library(function: FunctionType) -> bool:
+    # `functools.wraps` gives a function of one module the name of another: a library's wrapper of a user's function
+    # says it is the user's, a user's wrapper of a library's function that it is the library's.
+    return _library(function.__module__) and _library(function.__globals__.get("__name__"))
 
 
 def _library(module: str | None) -> bool:

@@ -225,6 +225,21 @@ def settled(loop: Loop) -> Loop:
 
 
 @remembered
+def storing_enough(loop: Loop) -> Loop:
+    """A joint loop whose primal half stores all that its own transpose reads: itself, if it does.
+
+    A gradient's forward pass stores what that gradient reads. Differentiated again, by something else, it may
+    have to be reversed through a leaf that it left out; its own cache is then not enough.
+    """
+    swept = swept_loop(loop)
+    needed = storing_for(swept, tangent_transpose(loop)).is_kept
+    if all(kept or not need for kept, need in zip(swept.is_kept, needed, strict=True)):
+        return loop
+    origin = replace(loop.origin, kept=None, memory={}) if loop.origin else None
+    return replace(loop, kept=None, origin=origin, memory={})
+
+
+@remembered
 def storing_for(loop: Loop, step: Step) -> Loop:
     """The loop, storing those carries only that the transposed step reads, or that other such carries come from.
 
@@ -310,24 +325,26 @@ def joint_step(step: Step, loop: Loop, masks: Masks) -> Step:
 
     _, ct, y = step.cut(step.run.inputs)
     avals = [*joint.body.inputs, *ct, *tangent_avals(ct), *y, *tangent_avals(y)]
-    return Step(Traced(run, avals), 2 * n_ct, 2 * n_y, step.stacked * 2, step.lane_axes * 2)
+    origin = resolved_step(step, masks.inputs + (True,) * (n_ct + n_y))
+    return Step(Traced(run, avals), 2 * n_ct, 2 * n_y, step.stacked * 2, step.lane_axes * 2, origin)
 
 
 @remembered
-def primal_step(step: Step, loop: Loop) -> Step:
-    """The primal half of a joint Step on a joint loop."""
-    primal = primal_loop(loop)
-    _, dc, _, dk = loop.split_inputs(loop.body.inputs)
-    n_ct, n_y, n_sum = step.cotangents // 2, step.y_cotangents // 2, step.sums // 2
-    _, ct, y = step.cut(step.run.inputs)
+def resolved_step(step: Step, mask: Mask) -> Step:
+    """The step as `resolved_loop` is the loop: it runs a custom rule for what the masked inputs reach."""
+    if not uses_custom_rule(step.run.closed):
+        return step
 
-    def run(*flat: Any) -> list[Any]:
-        c, k, t, u = cut(flat, primal.constants, primal.carries, n_ct, n_y)
-        out = step.run(*c, *zeros(dc), *k, *zeros(dk), *t, *zeros(ct[n_ct:]), *u, *zeros(y[n_y:]))
-        return [*out[:n_sum], *out[2 * n_sum : 2 * n_sum + n_ct]]
+    def run(*args: Any) -> list[Any]:
+        return jax.vjp(with_active(step.run, mask, args), *pick(args, mask))[0]
 
-    avals = [*primal.body.inputs, *ct[:n_ct], *y[:n_y]]
-    return Step(Traced(run, avals), n_ct, n_y, step.stacked[:n_sum], step.lane_axes[:n_sum])
+    return replace(step, run=Traced(run, step.run.inputs))
+
+
+def primal_step(step: Step) -> Step:
+    """The primal half of a joint Step."""
+    assert step.origin is not None
+    return step.origin
 
 
 @remembered

@@ -87,7 +87,7 @@ def _store_and_run(
     if loop.count is None or layout.is_complete:
         stores: KnownStores | TabledStores = TabledStores(layout, loop.storage.bound)
     else:
-        stores = KnownStores(layout, jnp.max(constants[loop.count]))
+        stores = KnownStores(layout, jnp.max(constants[loop.count], initial=0))
     rows = np.arange(layout.slots + 1, dtype=np.int32)
 
     def store_and_run(w: Any) -> Any:

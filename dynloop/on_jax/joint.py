@@ -10,7 +10,15 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from dynloop.on_jax import internals
-from dynloop.on_jax.derived import joint_loop, joint_masks, primal_loop, primal_step, swept_loop
+from dynloop.on_jax.derived import (
+    joint_loop,
+    joint_masks,
+    primal_loop,
+    primal_step,
+    storing_enough,
+    swept_loop,
+    unobserved,
+)
 from dynloop.on_jax.flat import Mask, cut, merge, pick
 from dynloop.on_jax.primitives import forward_p, loop_p, reverse_p, reverse_tangent_p, tangent_p
 from dynloop.on_jax.structure import Loop, Masks
@@ -67,7 +75,7 @@ def halves(primitive: Any, params: dict[str, Any]) -> Halves | None:
     return Halves(
         (*constants, *carry, True, *kept, *half(step.cotangents), *half(step.y_cotangents)),
         (*half(step.sums), *half(step.cotangents)),
-        {"loop": primal_loop(loop), "step": primal_step(step, loop), "is_joint": False},
+        {"loop": primal_loop(loop), "step": primal_step(step), "is_joint": False},
     )
 
 
@@ -91,8 +99,11 @@ def enter_partial_eval(primitive: Any) -> None:
             primal = swept_loop(loop)
             out = forward_p.bind(*primal_args, loop=primal)
             n = primal.carries + primal.ys
+            cache, reversible = out[n:], storing_enough(loop)
+            if reversible is not loop:
+                cache = forward_p.bind(*primal_args, loop=unobserved(swept_loop(reversible)))[n:]
             c, dc, k, dk = loop.split_inputs(tracers)
-            linear = tangent_p.bind(*c, *k, *out[n:], *dc, *dk, loop=loop)
+            linear = tangent_p.bind(*c, *k, *cache, *dc, *dk, loop=reversible)
             if primitive is loop_p:
                 out = out[:n]
             else:

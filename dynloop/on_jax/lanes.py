@@ -55,10 +55,14 @@ class Borrowing:
         self.is_started = [is_started]
         for _ in range(is_started.ndim - 1):
             self.is_started.append(jnp.any(self.is_started[-1], axis=0))
-        self.lenders = [lax.argmax(started, 0, jnp.int32) for started in self.is_started]
+        # None: there is no lane, and so nothing to lend.
+        is_empty = 0 in is_started.shape
+        self.lenders = None if is_empty else [lax.argmax(started, 0, jnp.int32) for started in self.is_started]
 
     def __call__(self, x: Array, axes: int) -> Array:
         """x: [*the last `axes` axes of lanes, ...]."""
+        if self.lenders is None:
+            return x
         first = len(self.lenders) - axes
         for at in range(axes):
             taken = _entry(x, self.lenders[first + at], at)

@@ -38,7 +38,7 @@ def meaning(*args: Any, loop: Loop, step: Step, is_joint: bool) -> list[Any]:
     ended = lanes.Ended(loop, constants, meta[..., 0]) if loop.lanes else None
     if ended:
         # The stores are the same for all lanes.
-        meta = jnp.max(meta, axis=tuple(range(len(loop.lanes))))
+        meta = jnp.max(meta, axis=tuple(range(len(loop.lanes))), initial=0)
     steps = meta[0]
 
     def at(i: Array) -> list[Array]:

@@ -33,7 +33,7 @@ def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
 
 
 def transpose(cotangents: Sequence[Any], *args: Any, loop: Loop, step: Step) -> list[Any]:
-    primal, primal_of_step = primal_loop(loop), primal_step(step, loop)
+    primal, primal_of_step = primal_loop(loop), primal_step(step)
     n_ct, n_y, n_sum = primal_of_step.cotangents, primal_of_step.y_cotangents, primal_of_step.sums
     state, ct, y = step.cut(args)
     c, dc, k, dk = loop.split_inputs(state)

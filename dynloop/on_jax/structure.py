@@ -171,7 +171,8 @@ class Loop:
         """Of what is stored of one state of one lane; None if a shape is symbolic, as `jax.export` has them."""
         sizes = [a.size * a.dtype.itemsize for a in self.carry_avals]
         copies = self.copies or (1,) * self.carries
-        total = sum(pick([size // n for size, n in zip(sizes, copies, strict=True)], self.is_kept))
+        # No lanes at all take no room.
+        total = sum(pick([n and size // n for size, n in zip(sizes, copies, strict=True)], self.is_kept))
         return total if isinstance(total, int) else None
 
     def __repr__(self) -> str:
@@ -204,6 +205,8 @@ class Step:
     stacked: Mask = ()
     # How many axes of lanes that stop by themselves, the last ones, each sum has (empty: none).
     lane_axes: tuple[int, ...] = ()
+    # Of a joint step, the step that it differentiates, as reverse mode sees it.
+    origin: "Step | None" = None
 
     @property
     def sums(self) -> int:

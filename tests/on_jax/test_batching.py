@@ -141,6 +141,16 @@ def test_one_lane_at_the_bound_raises_for_all():
         jax.block_until_ready(f(jnp.asarray([20.0, 0.1])))
 
 
+@pytest.mark.parametrize(("option", "value", "slope"), [("stop", 0.8, 8.0), ("nan", np.nan, np.nan)])
+def test_a_lane_at_the_bound_leaves_the_others_what_they_have(option: Any, value: float, slope: float):
+    # patrick-kidger/diffrax#268, patrick-kidger/optimistix#66.
+    def f(x: Any) -> Any:
+        return dynloop.while_loop(lambda y: y < 10, lambda y: 2 * y, x, max_steps=3, on_max_steps=option)
+
+    found = jax.vmap(jax.value_and_grad(f))(jnp.asarray([20.0, 3.0, 0.1]))
+    np.testing.assert_allclose(found, ([20, 12, value], [1, 4, slope]), rtol=1e-12)
+
+
 def test_lanes_of_a_parameter_in_the_condition():
     f = jax.vmap(lambda w: dynloop.while_loop(lambda y: y < 10, lambda y: y * w, jnp.asarray(1.0), checkpoints=2))
     ws = jnp.asarray([2.0, 3.0])
@@ -242,3 +252,54 @@ def test_a_batched_loop_keeps_as_many_states_as_one_lane():
     text = jax.jit(f).lower(jnp.ones(64)).as_text()
     rows = {line.split("tensor<")[-1].split("x64x")[0] for line in text.splitlines() if "x64xf64>" in line}
     assert any(row.isdigit() and int(row) > 20 for row in rows)
+
+
+@pytest.mark.parametrize("shape", [(0,), pytest.param((3, 0), marks=pytest.mark.full), (0, 3)])
+def test_no_lanes_at_all(shape: tuple[int, ...]):
+    """As many lanes as the data has rows, and there may be none."""
+    xs, ns = jnp.zeros(shape), jnp.zeros(shape, int)
+    forms = {
+        "while_loop": lambda x, n: dynloop.while_loop(lambda y: y < n, lambda y: jnp.sin(y) + 1, x, checkpoints=2),
+        "fori_loop": lambda x, n: dynloop.fori_loop(0, n, lambda i, y: jnp.sin(y), x, checkpoints=2),
+        "scan": lambda x, n: dynloop.scan(
+            lambda y, row: (jnp.sin(y * row), y), x, jnp.ones(4) * x, until=lambda y: y > n
+        )[1][0],
+    }
+    for f in forms.values():
+        for _ in shape:
+            f = jax.vmap(f)
+        total = lambda xs, f=f: jnp.sum(f(xs, ns))
+        assert f(xs, ns).shape == jax.jit(jax.grad(total))(xs).shape == shape
+        if len(shape) == 1:
+            assert jax.jit(jax.hessian(total))(xs).shape == shape * 2
+
+
+def test_communication_between_lanes_that_stop_by_themselves_is_refused():
+    def f(x: Any) -> Any:
+        return dynloop.while_loop(lambda y: y < 10, lambda y: y + jax.lax.psum(y, "lanes"), x)
+
+    with pytest.raises(dynloop.BatchingError, match=r"while_loop: a step communicates over the axis 'lanes'.*pmax"):
+        jax.vmap(f, axis_name="lanes")(jnp.asarray([1.0, 3.0, 20.0]))
+
+
+def test_lanes_that_go_on_together_may_communicate():
+    def body(y: Any, total: Any) -> Any:
+        return 0.8 * jnp.sin(y) + 0.05 * total
+
+    def f(x: Any) -> Any:
+        go_on = lambda y: jax.lax.pmax(y, "lanes") > 0.4
+        return dynloop.while_loop(go_on, lambda y: body(y, jax.lax.psum(y, "lanes")), x, checkpoints=2)
+
+    def steps(y: Any) -> int:
+        return 1 + steps(body(y, jnp.sum(y))) if float(jnp.max(y)) > 0.4 else 0
+
+    def plain(y: Any) -> Any:
+        for _ in range(n):
+            y = body(y, jnp.sum(y))
+        return y
+
+    xs = jnp.asarray([1.0, 0.3, 0.9])
+    n = steps(xs)
+    assert n > 2
+    found = jax.jit(jax.value_and_grad(lambda xs: jnp.sum(jax.vmap(f, axis_name="lanes")(xs) ** 2)))(xs)
+    assert_close(found, jax.value_and_grad(lambda xs: jnp.sum(plain(xs) ** 2))(xs))

@@ -273,3 +273,16 @@ def test_an_array_in_32_and_in_64_bits_is_another_trace():
     assert str(dynloop.while_loop(is_small, body, jnp.asarray(1.0)).dtype) == "float64"
     with jax.enable_x64(False):
         assert str(dynloop.while_loop(is_small, body, jnp.asarray(1.0)).dtype) == "float32"
+
+
+def test_a_function_that_carries_the_name_of_a_library_is_the_users():
+    """`functools.wraps` around a function of a library says that the wrapper is the library's too."""
+    w = 2.0
+
+    @functools.wraps(jnp.sin)
+    def body(y: Any) -> Any:
+        return w * y
+
+    assert loop(body) == 16
+    w = 3.0
+    assert loop(body) == 27

@@ -5,6 +5,7 @@ depend on their values. So they cost no checkpoint, and a body that writes into 
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import jax
@@ -273,3 +274,35 @@ def test_a_copy_of_the_cells_is_seen():
 
     f = lambda cells, y, n: lax.fori_loop(0, n, swaps, (cells, cells + y))
     assert copies(f, **REGION_ANALYSIS) != []
+
+
+def two_parameters(run: Callable[..., Any], w: Any, x: Any) -> Any:
+    """A value and its slope in x, which reads nothing that depends on w, though the value does."""
+
+    def value(x: Any) -> Any:
+        start = {"y": jnp.asarray(1.3), "power": jnp.asarray(1.0), "total": jnp.asarray(0.0)}
+
+        def body(i: Any, c: Any) -> Any:
+            return {"y": jnp.sin(w * c["y"]), "power": c["power"] * x, "total": c["total"] + c["power"]}
+
+        return sum(jnp.sum(v**2) for v in run(body, start).values())
+
+    y, slope = jax.value_and_grad(value)(x)
+    return y * slope
+
+
+@pytest.mark.parametrize("run", [by_fori, by_while])
+@pytest.mark.parametrize("mode", [jax.grad, jax.jacfwd])
+def test_a_gradient_differentiated_by_another_parameter_equals_unrolled(run: Any, mode: Any):
+    """The forward pass of the inner gradient does not store what the outer one has to be reversed through."""
+
+    def unrolled(body: Body, init: Any) -> Any:
+        for i in range(STEPS):
+            init = body(i, init)
+        return init
+
+    f, g = (partial(two_parameters, run) for run in (run, unrolled))
+    assert_close(jax.jit(mode(f, (0, 1)))(1.5, 0.7), jax.grad(g, (0, 1))(1.5, 0.7))
+    ws = jnp.asarray([1.5, 1.1])
+    found = jax.jit(jax.vmap(mode(f), (0, None)))(ws, 0.7)
+    assert_close(found, jnp.stack([jax.grad(g)(w, 0.7) for w in ws]))

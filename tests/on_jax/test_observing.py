@@ -170,3 +170,29 @@ def test_observe_takes_observers_only(observe: Any):
 def test_an_observer_needs_a_function(make: Any):
     with pytest.raises(dynloop.ArgumentTypeError, match="must take"):
         make(3)
+
+
+def test_observers_are_told_apart_by_identity():
+    """An object that is called may be no key of a dict, or equal another one."""
+
+    class Told(list[int]):
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        def __call__(self, i: int, carry: Any) -> None:
+            self.append(i)
+
+    def is_small(x: Any) -> Any:
+        return x < 8
+
+    def double(x: Any) -> Any:
+        return 2 * x
+
+    told = [Told(), Told()]
+    for function in (*told, told[0].__call__, told[0].__call__):
+        dynloop.while_loop(is_small, double, X, observe=dynloop.on_step(function))
+    jax.effects_barrier()
+    assert [list(x) for x in told] == [[0, 1, 2] * 3, [0, 1, 2]]
+    assert dynloop.on_step(told[0].__call__) == dynloop.on_step(told[0].__call__)
+    assert dynloop.verify(print) == dynloop.verify(print) != dynloop.verify(lambda drift: None)
+    assert hash(dynloop.verify(print)) == hash(dynloop.verify(print))

@@ -1,5 +1,6 @@
 """Claims about compiled programs: what they are, how large, what they copy, and the memory they need."""
 
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -285,3 +286,21 @@ def test_a_bound_raises_in_a_compiled_function_that_has_run_before():
     # From the second call on JAX goes another way, on which its error is a ValueError.
     with pytest.raises((RuntimeError, ValueError), match="max_steps=3 was reached"):
         jax.block_until_ready(f(0.0))
+
+
+def test_gradients_that_are_taken_again_hold_no_more_memory():
+    """Outside of `jax.jit` every call is a new trace of its own closure."""
+
+    def gradient(w: float) -> float:
+        scale = jnp.full(100, w)
+        f = lambda x: jnp.sum(dynloop.fori_loop(0, 5, lambda i, y: jnp.sin(y) * scale, x, checkpoints=2))
+        return float(jax.grad(f)(jnp.ones(100))[0])
+
+    def held() -> int:
+        gc.collect()
+        return sum(x.nbytes for x in jax.live_arrays())
+
+    gradient(1.0)
+    before = held()
+    assert len({gradient(1.0 + 0.1 * i) for i in range(2)}) == 2
+    assert held() <= before

@@ -221,6 +221,42 @@ def test_a_custom_derivative_that_is_none_equals_unrolled(name: str):
     assert_close(ALL[name](make(looped(checkpoints=2))), ALL[name](make(unrolled)))
 
 
+@jax.custom_vjp
+def steep_product(x: jax.Array, w: jax.Array) -> jax.Array:
+    return jnp.sin(x) * w
+
+
+# The forward rule calls the function itself, as JAX's documentation has it.
+steep_product.defvjp(
+    lambda x, w: (steep_product(x, w), (x, w)), lambda r, g: (2 * g * jnp.cos(r[0]) * r[1], 3 * g * jnp.sin(r[0]))
+)
+THRICE = "reverse over reverse over reverse"
+ON_SELF_CALLING = {
+    "grad": lambda f: jax.grad(f, (0, 1)),
+    "reverse over reverse": lambda f: jax.grad(jax.grad(f), (0, 1)),
+    THRICE: lambda f: jax.grad(jax.grad(jax.grad(f), 1), (0, 1)),
+}
+
+
+@pytest.mark.parametrize("place", ["in the body", "in a loop in the body"])
+@pytest.mark.parametrize("batch", ["alone", "lanes"])
+@pytest.mark.parametrize("name", ["grad", "reverse over reverse", pytest.param(THRICE, marks=pytest.mark.full)])
+def test_a_custom_rule_that_calls_its_function_equals_unrolled(name: str, batch: str, place: str):
+    def make(repeat: Any) -> Callable[[Any, Any], Any]:
+        def body(i: Any, y: Any, w: Any) -> Any:
+            if place == "in the body":
+                return steep_product(y, w)
+            return repeat(2, lambda j, z: steep_product(z, w) + 0.1 * y, y)
+
+        return ON_SELF_CALLING[name](lambda x, w: repeat(3, lambda i, y: body(i, y, w), x))
+
+    if batch == "alone":
+        assert_close(jax.jit(make(looped(checkpoints=2)))(0.3, 1.2), make(unrolled)(0.3, 1.2))
+    else:
+        found = jax.jit(jax.vmap(make(looped(checkpoints=2)), (0, None)))(X, 1.2)
+        assert_close(found, jax.jit(jax.vmap(make(unrolled), (0, None)))(X, 1.2))
+
+
 def test_ordered_effects_are_refused_in_reverse_mode_only():
     def f(x: jax.Array) -> jax.Array:
         def body(y: jax.Array) -> jax.Array:
