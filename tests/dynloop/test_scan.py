@@ -321,5 +321,5 @@ def test_bad_input_is_refused(backend: Backend, error: type[Exception], part: st
 
 
 def test_no_array_that_tells_the_library():
-    with pytest.raises(BackendError, match="scan: no array in init or xs tells which library runs the loop"):
+    with pytest.raises(BackendError, match="scan: no array in init or xs tells which library runs it"):
         dynloop.scan(running_sum, 0.0, np.ones(3))
