@@ -14,7 +14,7 @@ from dynloop.on_jax.derived import primal_loop
 from dynloop.on_jax.flat import Mask, cut, merge, pick
 from dynloop.on_jax.primitives import forward_p, loop_p
 from dynloop.on_jax.structure import Loop
-from dynloop.on_jax.traced import Traced, remembered, zeros
+from dynloop.on_jax.traced import Traced, remembered
 
 
 @remembered
@@ -36,18 +36,20 @@ def live_loop(loop: Loop, ys: Mask, carry: Mask) -> tuple[Loop, Mask, Mask]:
             break
         carry = grown
     constants = tuple(p or i in read or i == loop.count for i, p in enumerate(plain))
+    if all((*constants, *carry, *ys)):
+        return loop, constants, carry
     c_avals, k_avals = cut(loop.body.inputs, nc, loop.carries)
     plain_mask = pick(constants, is_plain)
     plain_avals = pick(c_avals, is_plain)
 
     def body(*flat: Any) -> list[Any]:
         c, k = cut(flat, sum(constants), sum(carry))
-        out = loop.body(*merge(constants, c, zeros(c_avals)), *merge(carry, k, zeros(k_avals)))
+        out = loop.body(*filled(constants, c, c_avals), *filled(carry, k, k_avals))
         return pick(out, (*carry, *ys))
 
     def cond(*flat: Any) -> list[Any]:
         c, k = cut(flat, sum(plain_mask), sum(carry))
-        return loop.cond(*merge(plain_mask, c, zeros(plain_avals)), *merge(carry, k, zeros(k_avals)))
+        return loop.cond(*filled(plain_mask, c, plain_avals), *filled(carry, k, k_avals))
 
     def left(values: Any, mask: Mask) -> Any:
         return tuple(pick(values, mask)) if values else values
@@ -66,6 +68,12 @@ def live_loop(loop: Loop, ys: Mask, carry: Mask) -> tuple[Loop, Mask, Mask]:
         memory={},
     )
     return live, constants, carry
+
+
+def filled(mask: Sequence[bool], values: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
+    """The values where the mask is true, something in the place of what nobody reads."""
+    given = iter(values)
+    return [next(given) if m else internals.zeros_of(a) for m, a in zip(mask, avals, strict=True)]
 
 
 def rule(used: Sequence[bool], eqn: Any) -> tuple[list[bool], Any]:
