@@ -96,11 +96,6 @@ class Layout:
     def rows(self) -> int:
         return self.slots + 1 + self.leaf if self.slots else self.leaf
 
-    @property
-    def schedule(self) -> adjoint.Online:
-        """The same thing as a schedule to replay, cost and draw."""
-        return adjoint.Online(self.slots, self.leaf)
-
 
 @dataclass(frozen=True)
 class Storage:

@@ -17,7 +17,7 @@ def debug() -> Iterator[None]:
 
     The condition is evaluated as a Python boolean, so nothing around the loop may be compiled or batched: leave
     `jax.jit` and `jax.vmap` out. Derivatives are those of the unrolled loop, with every step in memory; `checkpoints`
-    is ignored, `max_steps`, `observe` and `full_output` are not. A `sync` is refused.
+    and `dynloop.verify` are ignored, `max_steps`, the other observers and `full_output` are not. A `sync` is refused.
 
     >>> import jax, dynloop
     >>> def shout(x):

@@ -1,7 +1,8 @@
 """What may watch a loop while it runs: `observe=` takes one of these, or several.
 
-Each is told of every real step, of every lane of a batch that takes it, once; steps that a gradient runs
-again are not told. They run on the host, so a loop that is observed waits for it at every step.
+`on_step` and `watch_nan` are told of every real step, of every lane of a batch that takes it, once; steps
+that a gradient runs again are not told. They run on the host, so an observed loop waits for it at every
+step. `verify` looks at the steps that a gradient runs again.
 """
 
 from collections.abc import Callable, Sequence

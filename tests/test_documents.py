@@ -16,10 +16,22 @@ WITH_CODE = [name for name, text in TEXTS.items() if list(python_blocks(text))]
 
 
 def test_every_document_is_found() -> None:
-    expected = {"start", "how_it_works", "glossary", "references", "changelog", "contributing", "measured", "schedules"}
+    expected = {
+        "start",
+        "how_it_works",
+        "glossary",
+        "references",
+        "changelog",
+        "contributing",
+        "measured",
+        "schedules",
+        "by_hand",
+    }
     expected |= {"correctness"}
     assert {"README.md", *(f"docs/{name}.md" for name in expected)} <= set(TEXTS)
-    assert {"README.md", "docs/start.md", "docs/how_it_works.md", "docs/schedules.md"} <= set(WITH_CODE)
+    assert {"README.md", "docs/start.md", "docs/how_it_works.md", "docs/schedules.md", "docs/by_hand.md"} <= set(
+        WITH_CODE
+    )
 
 
 @pytest.mark.parametrize("name", WITH_CODE)

@@ -189,7 +189,7 @@ def stack_of(layout: Layout, stored: Array, end: Array) -> Stack:
     Each stored state costs every gap on its right one slot, so dropping the newest can pay. The cost
     of keeping all up to a place is that of the gaps below it, a running sum, and of the gap from it to
     the end; the first sweep of the latter may start from the newest state, though it is dropped.
-    One place after the other, on scalars: on vectors of all places this takes four times as long to compile.
+    One place after the other, on scalars: kernels on vectors of all places take longer to compile than all of this.
     """
     s = layout.slots
     place = np.arange(s + 1, dtype=np.int32)

@@ -52,13 +52,24 @@ def run(
         steps += 1
     ys = _stacked(form, body, tree, leaves, extra, rows, length) if form.has_ys else None
     # Before the bound makes NaN of them.
-    read = [x for x in leaves if is_differentiable(x)] if cond is not None else []
+    read = _read_by(cond, tree, leaves)
     if is_bound and options.on_max_steps == "nan":
         leaves, ys = jax.tree.map(_nan, (leaves, ys))
     status = StoppedBecause.BOUND if is_bound else StoppedBecause.CONDITION
     if any(bool(jnp.any(jnp.isnan(x))) for x in map(lax.stop_gradient, read)):
         status = StoppedBecause.NONFINITE
     return leaves, ys, jnp.asarray(steps, jnp.int32), jnp.asarray(status.value, jnp.int32)
+
+
+def _read_by(cond: Any, tree: Any, leaves: list[Any]) -> list[Any]:
+    """The floating leaves that cond reads; all of them, if it can't be traced because it looks at values."""
+    if cond is None or not any(is_differentiable(x) and bool(jnp.any(x != x)) for x in map(lax.stop_gradient, leaves)):
+        return []
+    try:
+        closed = jax.make_jaxpr(lambda *xs: cond(jtu.tree_unflatten(tree, xs)))(*map(lax.stop_gradient, leaves))
+    except TypeError:
+        return [x for x in leaves if is_differentiable(x)]
+    return [leaves[i] for i in sorted(internals.read_inputs(closed)) if is_differentiable(leaves[i])]
 
 
 def _nan(x: Any) -> Any:

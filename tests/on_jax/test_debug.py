@@ -93,6 +93,19 @@ def test_a_compiled_surrounding_is_told():
     assert "leave jax.jit and jax.vmap out" in "".join(raised.value.__notes__)
 
 
+@pytest.mark.parametrize("reads", ["y", "z"])
+def test_the_status_asks_what_the_condition_reads(reads: str):
+    def run() -> Any:
+        body = lambda c: {"i": c["i"] + 1, "y": c["y"] * jnp.nan, "z": c["z"] * 2}
+        start = {"i": 0, "y": EAGER.asarray(1.0), "z": EAGER.asarray(1.0)}
+        return dynloop.while_loop(lambda c: (c["i"] < 2) & (c[reads] < 100), body, start, full_output=True)
+
+    compiled = run()
+    with dynloop.debug():
+        plain = run()
+    assert plain.stopped_because is compiled.stopped_because
+
+
 def test_debugging_ends_with_its_block():
     with dynloop.debug():
         pass
