@@ -41,7 +41,7 @@ class ArgumentTypeError(DynloopError, TypeError):
 
 
 class CarryError(DynloopError, TypeError):
-    """A leaf of the carry changes shape, dtype or place from one step to the next.
+    """A leaf of the carry is no array, or changes shape, dtype or place from one step to the next.
 
     >>> import dynloop
     >>> issubclass(dynloop.CarryError, TypeError)
@@ -61,7 +61,7 @@ class BranchError(DynloopError, TypeError):
     """
 
 
-class DerivativeError(DynloopError, NotImplementedError):
+class DerivativeError(DynloopError):
     """A derivative that this loop does not have; the message names one that it has.
 
     >>> import dynloop
@@ -70,8 +70,8 @@ class DerivativeError(DynloopError, NotImplementedError):
     """
 
 
-class BatchingError(DynloopError, NotImplementedError):
-    """A loop that cannot be batched as asked; the message names what can be done instead.
+class BatchingError(DynloopError):
+    """A loop or branch that cannot be batched as asked; the message names what can be done instead.
 
     >>> import dynloop
     >>> issubclass(dynloop.BatchingError, dynloop.DynloopError)

@@ -358,8 +358,8 @@ def dual_loop(step: Step, loop: Loop) -> Loop:
         try:
             transpose = jax.linear_transpose(lambda *ct: step.run(*c, *k, *ct), *step.seed_avals)
             advanced = transpose([*vc, *vk])
-        # JAX says in any of these ways that something is not linear.
-        except (NotImplementedError, AssertionError, RuntimeError, TypeError, ValueError) as error:
+        # JAX says in each of these ways that something is not linear, as its operation has it (a test has one of each).
+        except (AssertionError, RuntimeError, TypeError, ValueError) as error:
             raise DerivativeError(
                 "reverse mode over reverse mode of a loop needs a step's vector-Jacobian product to be linear in "
                 f"its cotangent, and this one cannot be transposed ({error}). The usual reason is a jax.custom_vjp "

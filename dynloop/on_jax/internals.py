@@ -79,7 +79,8 @@ def set_calling_lowering(primitive: Any, function: Callable[..., Any], refusal: 
             raise refusal("it is exported", **params)
         try:
             return lower(context, *args, **params)
-        # JAX says in either of these ways that a platform, or this machine for another platform, has no callbacks.
+        # Nothing tells beforehand whether a platform, or this machine for another platform, has callbacks: JAX says so
+        # in one of these ways for several platforms, in the other for one.
         except (NotImplementedError, ValueError) as error:
             raise refusal(str(error), **params) from error
 

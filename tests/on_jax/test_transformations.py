@@ -179,12 +179,16 @@ def test_a_gradient_clipped_in_the_body_equals_unrolled(name: str):
     assert_close(derivative(clipping(looped(checkpoints=2))), derivative(clipping(unrolled)))
 
 
+# Between them they make JAX's transpose raise each kind of error that it says this with: NotImplementedError, which is
+# a RuntimeError, AssertionError, RuntimeError itself, ValueError and TypeError.
 NONLINEAR = {
     "clipped": lambda g: jnp.clip(g, -1.0, 1.0),
     "squared": lambda g: g * g,
     "normalised": lambda g: g / jnp.abs(g),
     "squashed": lambda g: g / (1 + g),
     "chosen": lambda g: jnp.where(g > 1, 1.0, g),
+    "halved until small": lambda g: jax.lax.while_loop(lambda g: g > 1, lambda g: g / 2, g),
+    "sorted": lambda g: jnp.stack([g, 2 * g])[jnp.argsort(jnp.stack([g, 2 * g]))][0],
 }
 
 
