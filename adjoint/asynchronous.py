@@ -16,8 +16,8 @@ from threading import Condition, Thread
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from adjoint.errors import StateError, checked_integer
-from adjoint.store import Identity, Key, Milestone, Sample, StateStore
+from adjoint.errors import checked_integer
+from adjoint.store import Identity, Key, Milestone, Sample, StateStore, copied
 
 
 @dataclass(frozen=True)
@@ -243,13 +243,7 @@ class Asynchronous(StateStore):
         return 0
 
     def copied(self, value: Any) -> Any:
-        if self.copy is None:
-            return value
-        try:
-            return self.copy(value)
-        except Exception as error:
-            given = f"a {type(value).__name__} that could not be copied ({type(error).__name__}: {error})"
-            raise StateError("Asynchronous", given, "what its argument copy can copy: give another copy=") from error
+        return copied("Asynchronous", self.copy, value)
 
     def work(self) -> None:
         """The thread: a state that is waited for first, then the queue, then what will be needed."""

@@ -30,7 +30,7 @@ def propose(
     adjoint_cost: float = 1.0,
     unit: str = "steps",
 ) -> tuple[Report, ...]:
-    """Reports on every schedule that fits, the fastest first.
+    """Reports on the schedules that fit, of the six kinds tried, the fastest first.
 
     Args:
         steps: n >= 1.

@@ -54,7 +54,8 @@ class Report:
         schedule: the schedule.
         steps: n.
         evaluations: step evaluations, the taped ones of the turns included.
-        least: the fewest evaluations that any split schedule with as many slots in all can have.
+        least: the fewest evaluations that any split schedule with as many slots, of states, can have; one
+            whose slots hold tapes may need fewer.
         uses: what it does with each tier.
         time: predicted time, in the unit of the costs.
         unit: what that unit is called.

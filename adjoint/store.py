@@ -275,10 +275,15 @@ class MemoryStore(StateStore):
         """See `StateStore.end`."""
 
     def copied(self, value: Any) -> Any:
-        if self.copy is None:
-            return value
-        try:
-            return self.copy(value)
-        except Exception as error:
-            given = f"a {type(value).__name__} that could not be copied ({type(error).__name__}: {error})"
-            raise StateError("MemoryStore", given, "what its argument copy can copy: give another copy=") from error
+        return copied("MemoryStore", self.copy, value)
+
+
+def copied(owner: str, copy: Callable[[Any], Any] | None, value: Any) -> Any:
+    """What the function makes of a value for the store `owner`; the value itself without a function."""
+    if copy is None:
+        return value
+    try:
+        return copy(value)
+    except Exception as error:
+        given = f"a {type(value).__name__} that could not be copied ({type(error).__name__}: {error})"
+        raise StateError(owner, given, "what its argument copy can copy: give another copy=") from error

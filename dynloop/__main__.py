@@ -1,6 +1,7 @@
 """`python -m dynloop`: plan which states to keep for a chain of steps, and look at what is installed.
 
-plan prints every schedule that fits into the memory and on the disk, the fastest first, and the best one in full.
+plan prints the schedules of `adjoint.propose` that fit into the memory and on the disk, the fastest first, and the
+best one in full.
 doctor prints the versions of what dynloop works with, and whether its backends load.
 """
 
