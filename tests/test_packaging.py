@@ -61,7 +61,7 @@ def test_nothing_is_required() -> None:
 
 
 def test_extras_are_the_documented_ones() -> None:
-    assert set(EXTRAS) == {"jax", "torch", "viz", "progress", "disk", "examples", "test", "bench", "all"}
+    assert set(EXTRAS) == {"jax", "torch", "viz", "progress", "disk", "examples", "test", "test-torch", "bench", "all"}
 
 
 def test_every_direct_dependency_is_pinned_within_its_range() -> None:
