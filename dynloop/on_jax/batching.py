@@ -15,8 +15,8 @@ from jax import lax
 
 from dynloop.errors import BatchingError
 from dynloop.on_jax import internals
-from dynloop.on_jax.derived import settled, swept_loop, unobserved
-from dynloop.on_jax.flat import Mask, cut, merge, pick
+from dynloop.on_jax.derived import primal_loop, settled, swept_loop, unobserved
+from dynloop.on_jax.flat import Mask, complement, cut, merge, pick
 from dynloop.on_jax.primitives import forward_p, loop_p, reverse_p, reverse_tangent_p, tangent_p
 from dynloop.on_jax.probe import Hits, probe_p
 from dynloop.on_jax.structure import Loop, Masks, Observed, Step
@@ -126,7 +126,7 @@ def lane_axes(axes: Sequence[int], mask: Mask) -> tuple[int, ...]:
 def batch_loop(loop: Loop, axis: Axis, constants: Mask, carry: Mask) -> tuple[Loop, Masks, bool]:
     """The batched loop, what of it is batched, and whether its lanes stop by themselves along this axis."""
     at, rows = len(loop.lanes), row_places(loop)
-    is_plain = [not s for s in loop.is_stacked]
+    is_plain = complement(loop.is_stacked)
     while True:
         out = batched_outputs(loop.body, axis, axes(constants, rows) + axes(carry, at))
         grown = either(carry, out[: loop.carries])
@@ -257,10 +257,21 @@ class Batching:
         return [self.at if self.differs else None, *axes(kept, 1 + self.at)]
 
     def cache(self, primal: Loop, state: list[Any], cache: list[Any], dims: list[Any]) -> list[Any]:
-        """The cache of the batched primal loop. One that a batched `lax.cond` mixed is useless: run forward again."""
+        """The cache of the batched primal loop, or the first part of it that is given.
+
+        One that a batched `lax.cond` mixed is useless: run forward again.
+        """
         if self.differs != (dims[0] is not None):
-            return forward_p.bind(*state, loop=unobserved(primal))[primal.carries + primal.ys :]
-        return self.axis.bring_all(cache, dims, self.cache_places(primal))
+            return forward_p.bind(*state, loop=unobserved(primal))[primal.carries + primal.ys :][: len(cache)]
+        return self.axis.bring_all(cache, dims, self.cache_places(primal)[: len(cache)])
+
+    def steps(self, state: list[Any], steps: Any, dim: int | None) -> Any:
+        """How many steps the primal half of a batched joint loop takes, whose state this is."""
+        c, _, k, _ = self.big.split_inputs(state)
+        if self.differs != (dim is not None):
+            meta = self.cache(primal_loop(self.big), [*c, *k], [None], [dim])[0]
+            return meta[..., 0]
+        return self.axis.bring(steps, dim, self.cache_places(self.big)[0])
 
     def step(self, step: Step, cotangents: Mask) -> tuple[Step, Places, Places, Places]:
         return batch_step(step, self.loop, self.axis, self.masks, self.differs, cotangents)
@@ -288,7 +299,8 @@ def batch_tangent(axis_data: Any, args: Any, dims: Any, *, loop: Loop) -> Any:
     loop = settled(loop)
     a, d = arguments(loop, args), arguments(loop, dims)
     nc, nk, n_dot = len(a.constants), len(a.carry), len(a.constants_dot)
-    given = kept_mask(swept_loop(loop), mask_of(d.carry), d.cache[1:])
+    swept = swept_loop(loop)
+    given = kept_mask(swept, mask_of(d.carry), d.cache[1:] or [None] * sum(swept.is_kept))
     batching = Batching(axis_data, loop, mask_of([*d.constants, *d.constants_dot]), given + mask_of(d.carry_dot))
     c, c_dot, k, k_dot = cut(batching.state_places(), nc, n_dot, nk, len(a.carry_dot))
     bring_all = batching.axis.bring_all
@@ -314,11 +326,16 @@ def batch_reverse(axis_data: Any, args: Any, dims: Any, *, loop: Loop, step: Ste
 
 
 def batch_reverse_tangent(axis_data: Any, args: Any, dims: Any, *, loop: Loop, step: Step) -> Any:
-    n, mask = loop.constants + loop.carries, mask_of(dims)
-    batching = Batching(axis_data, loop, mask[: loop.constants], mask[loop.constants : n])
-    big_step, sum_places, ct_places, y_places = batching.step(step, mask[n:])
-    args = batching.axis.bring_all(args, dims, [*batching.state_places(), *ct_places, *y_places])
-    out = reverse_tangent_p.bind(*args, loop=batching.big, step=big_step)
+    (*state, steps), *seeds = step.cut(args)
+    (*state_dims, steps_dim), *seed_dims = step.cut(dims)
+    mask = mask_of(state_dims)
+    batching = Batching(axis_data, loop, mask[: loop.constants], mask[loop.constants :])
+    big_step, sum_places, ct_places, y_places = batching.step(step, mask_of([*seed_dims[0], *seed_dims[1]]))
+    bring_all = batching.axis.bring_all
+    state = bring_all(state, state_dims, batching.state_places())
+    steps = batching.steps(state, steps, steps_dim)
+    seeds = bring_all([*seeds[0], *seeds[1]], [*seed_dims[0], *seed_dims[1]], [*ct_places, *y_places])
+    out = reverse_tangent_p.bind(*state, steps, *seeds, loop=batching.big, step=big_step)
     return out, [*sum_places[step.sums // 2 :], *ct_places[step.cotangents // 2 :]]
 
 

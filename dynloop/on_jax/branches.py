@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from dynloop.on_jax import internals
-from dynloop.on_jax.flat import Mask, cut, merge, pick
+from dynloop.on_jax.flat import Mask, complement, cut, merge, pick
 from dynloop.on_jax.probe import perturbed_outputs
 from dynloop.on_jax.traced import Traced, pushforward, remembered, tangent_avals, with_active, zeros
 
@@ -140,10 +140,6 @@ def primal_half(branches: Branches) -> Branches:
         return Traced(lambda *args: _outputs_and_linear(branches, which, args)[0], primals)
 
     return Branches(derived(True), derived(False))
-
-
-def complement(mask: Mask) -> Mask:
-    return tuple(not m for m in mask)
 
 
 # ---- taking a joint pair apart

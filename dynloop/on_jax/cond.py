@@ -15,8 +15,8 @@ import jax
 from jax import lax
 
 from dynloop.on_jax import internals
-from dynloop.on_jax.branches import Branches, complement, halves, joint, primal_half, tangents_out, transposed
-from dynloop.on_jax.flat import merge, pick
+from dynloop.on_jax.branches import Branches, halves, joint, primal_half, tangents_out, transposed
+from dynloop.on_jax.flat import complement, merge, pick
 from dynloop.on_jax.probe import differs_between_lanes
 
 cond_p = internals.new_primitive("dynloop_cond")
@@ -69,20 +69,13 @@ def split_equation(trace: Any, *tracers: Any, branches: Branches) -> Any:
     return merge(is_tangent, tangents, merge(complement(is_tangent), outputs, is_tangent))
 
 
-def split_for_checkpoint(saveable: Any, unknown: Sequence[bool], inst: Sequence[bool], eqn: Any) -> Any:
-    """`jax.checkpoint` stages the whole equation for later, and knows the primal half of a joint one."""
-    n = len(eqn.outvars)
+def primal_part(eqn: Any) -> tuple[Sequence[bool], Sequence[bool], Any] | None:
+    """The primal half of a joint equation, as `internals.set_checkpoint` asks for it."""
     branches: Branches = eqn.params["branches"]
-    residuals = [v for v, i in zip(eqn.invars, inst, strict=True) if not i and isinstance(v, internals.Var)]
-    if not any(unknown):
-        return eqn, eqn, [False] * n, [True] * n, residuals
+    if branches.linearity is None or branches.is_linear:
+        return None
     is_primal = (True, *complement(branches.linear_inputs))
-    if branches.linearity is None or branches.is_linear or any(pick(unknown, is_primal)):
-        return None, eqn, [True] * n, [True] * n, residuals
-    is_output = complement(branches.linearity.outputs)
-    half = {"branches": primal_half(branches)}
-    known = eqn.replace(invars=pick(eqn.invars, is_primal), outvars=pick(eqn.outvars, is_output), params=half)
-    return known, eqn, list(branches.linearity.outputs), [True] * n, residuals
+    return is_primal, complement(branches.linearity.outputs), {"branches": primal_half(branches)}
 
 
 def transpose(cotangents: Sequence[Any], pred: Any, *operands: Any, branches: Branches) -> list[Any]:
@@ -103,4 +96,4 @@ internals.set_lowering(cond_p, meaning)
 internals.set_jvp(cond_p, jvp)
 internals.set_transpose(cond_p, transpose)
 internals.set_partial_eval(cond_p, split_equation)
-internals.set_checkpoint(cond_p, split_for_checkpoint)
+internals.set_checkpoint(cond_p, primal_part)

@@ -11,7 +11,7 @@ from typing import Any
 
 from dynloop.on_jax import internals
 from dynloop.on_jax.derived import primal_loop
-from dynloop.on_jax.flat import Mask, cut, merge, pick
+from dynloop.on_jax.flat import Mask, complement, cut, merge, pick
 from dynloop.on_jax.primitives import forward_p, loop_p
 from dynloop.on_jax.structure import Loop
 from dynloop.on_jax.traced import Traced, remembered
@@ -24,7 +24,7 @@ def live_loop(loop: Loop, ys: Mask, carry: Mask) -> tuple[Loop, Mask, Mask]:
     carry, ys: which results are used.
     """
     nc = loop.constants
-    is_plain = [not s for s in loop.is_stacked]
+    is_plain = complement(loop.is_stacked)
     n_plain = sum(is_plain)
     asked = internals.read_inputs(loop.cond.closed)
     plain = merge(is_plain, [i in asked for i in range(n_plain)], [False] * nc)
@@ -83,7 +83,7 @@ def rule(used: Sequence[bool], eqn: Any) -> tuple[list[bool], Any]:
     if eqn.effects:
         return everything, eqn
     if not any(used):
-        return [not e for e in everything], None
+        return [False] * len(everything), None
     n = loop.carries + loop.ys
     if any(used[n:]):
         return everything, eqn
@@ -91,7 +91,7 @@ def rule(used: Sequence[bool], eqn: Any) -> tuple[list[bool], Any]:
     if loop.split:
         nc, nk, ny = loop.split
         is_primal = [*[True] * nk, *[False] * (loop.carries - nk), *[True] * ny, *[False] * (loop.ys - ny)]
-        if any(pick(used, [not p for p in is_primal])):
+        if any(pick(used, complement(is_primal))):
             return everything, eqn.replace(primitive=loop_p, outvars=outvars, params={"loop": loop})
         inputs = [*[True] * nc, *[False] * (loop.constants - nc), *[True] * nk, *[False] * (loop.carries - nk)]
         used, outvars, loop = pick(used, is_primal), pick(outvars, is_primal), primal_loop(loop)

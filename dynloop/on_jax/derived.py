@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from dynloop.errors import DerivativeError
 from dynloop.on_jax import internals
 from dynloop.on_jax.branches import Branches
-from dynloop.on_jax.flat import Mask, cut, pick
+from dynloop.on_jax.flat import Mask, complement, cut, pick
 from dynloop.on_jax.internals import cotangent_aval
 from dynloop.on_jax.probe import perturbed_outputs
 from dynloop.on_jax.structure import Loop, Masks, Observed, Step
@@ -77,7 +77,7 @@ def joint_loop(loop: Loop, masks: Masks) -> Loop:
 def _on_primal(function: Traced, loop: Loop, constants: list[Any], is_stacked: list[bool], carry: list[Any]) -> Traced:
     """cond or watch of `loop` for a loop that has these constants and carries beside its own."""
     n, n_last = len(loop.cond.inputs) - loop.carries, len(function.inputs) - len(loop.cond.inputs)
-    more = pick(constants, [not s for s in is_stacked])
+    more = pick(constants, complement(is_stacked))
 
     def run(*flat: Any) -> list[Any]:
         c, _, k, _, last = cut(flat, n, len(more), loop.carries, len(carry), n_last)
@@ -102,7 +102,7 @@ def counted_loop(loop: Loop) -> Loop:
         k, dk, _, dy = loop.split_outputs(loop.body(*c, *k))
         return [*k, *dk, i + 1, *dy]
 
-    plain = pick(c_avals, [not s for s in loop.is_stacked])
+    plain = pick(c_avals, complement(loop.is_stacked))
     return Loop(
         Traced(lambda *flat: [flat[-1] < flat[len(plain)]], [*plain, count, *k_avals, count]),
         Traced(body, [*c_avals, count, *k_avals, count]),
@@ -127,7 +127,7 @@ def primal_loop(loop: Loop) -> Loop:
     assert loop.split is not None
     nc, nk, ny = loop.split
     c, dc, k, dk = loop.split_inputs(loop.body.inputs)
-    is_plain = [not s for s in loop.is_stacked]
+    is_plain = complement(loop.is_stacked)
     plain, plain_dot = pick(c, is_plain[:nc]), pick(dc, is_plain[nc:])
 
     def cond(*flat: Any) -> list[Any]:

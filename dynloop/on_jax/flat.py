@@ -21,6 +21,10 @@ def merge(mask: Sequence[bool], new: Iterable[Any], old: Iterable[Any]) -> list[
     return [next(fresh) if m else x for m, x in zip(mask, old, strict=True)]
 
 
+def complement(mask: Sequence[bool]) -> Mask:
+    return tuple(not m for m in mask)
+
+
 def cut(xs: Sequence[Any], *sizes: int) -> list[list[Any]]:
     """Consecutive pieces of these sizes, which must use the list up."""
     if sum(sizes) != len(xs):

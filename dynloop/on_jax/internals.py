@@ -56,7 +56,32 @@ set_jvp = _JVPS.__setitem__
 set_transpose = _TRANSPOSES.__setitem__
 set_batching = _BATCHERS.__setitem__
 set_partial_eval = _PARTIAL_EVALS.__setitem__
-set_checkpoint = _CHECKPOINTS.__setitem__
+
+
+def set_checkpoint(primitive: Any, halves: Callable[[Any], tuple[Sequence[bool], Sequence[bool], Any] | None]) -> None:
+    """`jax.checkpoint` knows the primal half of an equation, and stages the whole of it for later.
+
+    `halves(equation)` gives the masks of its primal inputs and outputs and the parameters of that half; None if it has
+    no such half.
+    """
+
+    def rule(saveable: Any, unknown: Sequence[bool], inst: Sequence[bool], eqn: Any) -> Any:
+        n = len(eqn.outvars)
+        residuals = [v for v, i in zip(eqn.invars, inst, strict=True) if not i and isinstance(v, Var)]
+        if not any(unknown):
+            return eqn, eqn, [False] * n, [True] * n, residuals
+        parts = halves(eqn)
+        if parts is None or any(u for u, is_primal in zip(unknown, parts[0], strict=True) if is_primal):
+            return None, eqn, [True] * n, [True] * n, residuals
+        inputs, outputs, params = parts
+        known = eqn.replace(
+            invars=[v for v, m in zip(eqn.invars, inputs, strict=True) if m],
+            outvars=[v for v, m in zip(eqn.outvars, outputs, strict=True) if m],
+            params=params,
+        )
+        return known, eqn, [not o for o in outputs], [True] * n, residuals
+
+    _CHECKPOINTS[primitive] = rule
 
 
 def set_dead_code(primitive: Any, rule: Callable[[Sequence[bool], Any], tuple[list[bool], Any]]) -> None:
@@ -118,6 +143,11 @@ def zeros_of(aval: Aval) -> Any:
 def is_linear_input(x: Any) -> bool:
     """In a transpose rule: is this the argument to transpose with respect to?"""
     return ad.is_undefined_primal(x)
+
+
+def asked_for(cotangents: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+    """In a transpose rule: the cotangents of those inputs that it is to transpose with respect to, else None."""
+    return [ct if is_linear_input(x) else None for ct, x in zip(cotangents, inputs, strict=True)]
 
 
 # ---- abstract values

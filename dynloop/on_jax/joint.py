@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from dynloop.on_jax import internals
+from dynloop.on_jax.again import forward_again
 from dynloop.on_jax.derived import (
     joint_loop,
     joint_masks,
@@ -17,9 +18,8 @@ from dynloop.on_jax.derived import (
     primal_step,
     storing_enough,
     swept_loop,
-    unobserved,
 )
-from dynloop.on_jax.flat import Mask, cut, merge, pick
+from dynloop.on_jax.flat import Mask, complement, cut, merge, pick
 from dynloop.on_jax.primitives import forward_p, loop_p, reverse_p, reverse_tangent_p, tangent_p
 from dynloop.on_jax.structure import Loop, Masks
 
@@ -92,41 +92,30 @@ def enter_partial_eval(primitive: Any) -> None:
             if primitive is reverse_p:
                 out = reverse_p.bind(*primal_args, **parts.params)
                 n_ct, n = params["step"].cotangents + params["step"].y_cotangents, loop.constants + loop.carries
-                linear = reverse_tangent_p.bind(
-                    *tracers[:n], *tracers[len(tracers) - n_ct :], loop=loop, step=params["step"]
-                )
-                return merge([not o for o in parts.outputs], linear, merge(parts.outputs, out, parts.outputs))
+                (meta,), cotangents = tracers[n : n + 1], tracers[len(tracers) - n_ct :]
+                linear = reverse_tangent_p.bind(*tracers[:n], meta[..., 0], *cotangents, loop=loop, step=params["step"])
+                return merge(complement(parts.outputs), linear, merge(parts.outputs, out, parts.outputs))
             primal = swept_loop(loop)
             out = forward_p.bind(*primal_args, loop=primal)
             n = primal.carries + primal.ys
-            cache, reversible = out[n:], storing_enough(loop)
-            if reversible is not loop:
-                cache = forward_p.bind(*primal_args, loop=unobserved(swept_loop(reversible)))[n:]
             c, dc, k, dk = loop.split_inputs(tracers)
-            linear = tangent_p.bind(*c, *k, *cache, *dc, *dk, loop=reversible)
             if primitive is loop_p:
-                out = out[:n]
+                cache, reversible = out[n:], storing_enough(loop)
+                if reversible is not loop:
+                    cache = forward_again(swept_loop(reversible), cache[0][..., 0], c, k)[n:]
+                out, hints = out[:n], []
             else:
-                # Whoever reads the cache is split as well, and computes the joint cache again: zeros stand in.
+                # The sweep that this cache is for is known too, and comes first. Kept for this one as well, the cache
+                # would stand beside that of the joint sweep, which whoever reads the cache is split into and
+                # which makes its own; so only the number of steps is handed on, and zeros stand for its tangent.
+                cache, reversible = out[n : n + 1], loop
                 hints = [internals.zeros_of(a) for a in loop.buffer_avals[sum(primal.is_kept) :]]
-                linear = [*linear, *[internals.as_tracer(trace, x) for x in hints]]
-            return merge([not o for o in parts.outputs], linear, merge(parts.outputs, out, parts.outputs))
-
-    def split_for_checkpoint(saveable: Any, unknown: Any, inst: Any, eqn: Any) -> Any:
-        n = len(eqn.outvars)
-        residuals = [v for v, i in zip(eqn.invars, inst, strict=True) if not i and isinstance(v, internals.Var)]
-        if not any(unknown):
-            return eqn, eqn, [False] * n, [True] * n, residuals
-        parts = halves(primitive, eqn.params)
-        if parts is None or any(pick(unknown, parts.inputs)):
-            return None, eqn, [True] * n, [True] * n, residuals
-        known = eqn.replace(
-            invars=pick(eqn.invars, parts.inputs), outvars=pick(eqn.outvars, parts.outputs), params=parts.params
-        )
-        return known, eqn, [not o for o in parts.outputs], [True] * n, residuals
+            linear = tangent_p.bind(*c, *k, *cache, *dc, *dk, loop=reversible)
+            linear = [*linear, *[internals.as_tracer(trace, x) for x in hints]]
+            return merge(complement(parts.outputs), linear, merge(parts.outputs, out, parts.outputs))
 
     internals.set_partial_eval(primitive, split_equation)
-    internals.set_checkpoint(primitive, split_for_checkpoint)
+    internals.set_checkpoint(primitive, lambda eqn: halves(primitive, eqn.params))
 
 
 for _primitive in (loop_p, forward_p, reverse_p):

@@ -64,10 +64,12 @@ def transpose(cotangents: Sequence[Any], *args: Any, loop: Loop) -> list[Any]:
     seeds = [internals.instantiate(t) for t in [*ct, *y_ct]]
     out = reverse_p.bind(*c, *k, *cache, *seeds, loop=primal, step=step, is_joint=False)
     for_c, for_k = cut(out, len(dc), len(dk))
-    linear = [internals.is_linear_input(x) for x in [*dc, *dk]]
-    wanted = [o if x else None for o, x in zip([*for_c, *for_k], linear, strict=True)]
-    for_c, for_k = cut(wanted, len(dc), len(dk))
-    return [*[None] * len(c), *for_c, *[None] * len(k), *for_k]
+    return [
+        *[None] * len(c),
+        *internals.asked_for(for_c, dc),
+        *[None] * len(k),
+        *internals.asked_for(for_k, dk),
+    ]
 
 
 define(loop_p, meaning, lambda loop: loop.outputs)

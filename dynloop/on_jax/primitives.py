@@ -4,11 +4,11 @@
     forward          (constants, carry)                        -> carry', cache
     tangent          (constants, carry, cache, tangents)       -> tangents'            linear in tangents
     reverse          (constants, carry, cache, cotangents)     -> sums, cotangents'    linear in cotangents
-    reverse_tangent  (joint constants, joint carry,
+    reverse_tangent  (joint constants, joint carry, steps,
                       cotangents, their tangents)              -> tangents of reverse  linear in all tangents
 
 `cache` is the stored states and where they are: a pure function of (constants, carry), so any
-rule may drop it and run `forward` again. That closes the set under every transformation:
+rule may drop it and run `forward` again, for as many steps. That closes the set under every transformation:
 for the map (x, ct) -> J(x)^T ct, reverse mode with cotangent v needs J(x) v, a loop on the
 doubled state, and the reverse gradient of x -> <J(x) v, ct>, a reverse sweep of that loop.
 """

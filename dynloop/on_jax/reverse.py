@@ -22,7 +22,7 @@ from dynloop.errors import DerivativeError
 from dynloop.on_jax import internals, lanes
 from dynloop.on_jax.derived import dual_loop, joint_step
 from dynloop.on_jax.descent import Descent
-from dynloop.on_jax.flat import cut, merge, pick
+from dynloop.on_jax.flat import complement, cut, merge, pick
 from dynloop.on_jax.joint import joint_arguments, perturbed
 from dynloop.on_jax.primitives import define, reverse_p, tangent_p
 from dynloop.on_jax.rows import get, put
@@ -63,7 +63,7 @@ def meaning(*args: Any, loop: Loop, step: Step, is_joint: bool) -> list[Any]:
     def added(i: Array, sums: list[Array], increments: list[Array]) -> list[Array]:
         """What is stacked has a row for each step; everything else is summed over the steps."""
         rows = put(pick(sums, is_stacked), pick(increments, is_stacked), loop.row(i))
-        is_plain = [not s for s in is_stacked]
+        is_plain = complement(is_stacked)
         plain = [a + b for a, b in zip(pick(sums, is_plain), pick(increments, is_plain), strict=True)]
         return merge(is_stacked, rows, merge(is_plain, plain, sums))
 
@@ -155,8 +155,7 @@ def transpose(cotangents: Sequence[Any], *args: Any, loop: Loop, step: Step, is_
     v_sum, v = cut(seeds, step.sums, step.cotangents)
     out = tangent_p.bind(*constants, *carry, *cache[0], *cache[1], *v_sum, *v, loop=dual_loop(step, loop))
     linear = [*ct[0], *ct[1]]
-    wanted = [o if internals.is_linear_input(x) else None for o, x in zip(out, linear, strict=True)]
-    return [*[None] * (len(args) - len(linear)), *wanted]
+    return [*[None] * (len(args) - len(linear)), *internals.asked_for(out, linear)]
 
 
 def outputs(loop: Loop, step: Step, is_joint: bool) -> list[Any]:

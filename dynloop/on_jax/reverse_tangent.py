@@ -10,9 +10,11 @@ from functools import partial
 from typing import Any
 
 from dynloop.on_jax import internals
+from dynloop.on_jax.again import forward_again
 from dynloop.on_jax.derived import dual_loop, primal_loop, primal_step, storing_for, unobserved, vjp_step
 from dynloop.on_jax.flat import cut
-from dynloop.on_jax.primitives import define, forward_p, reverse_p, reverse_tangent_p
+from dynloop.on_jax.ordering import after
+from dynloop.on_jax.primitives import define, reverse_p, reverse_tangent_p
 from dynloop.on_jax.reverse import sum_avals
 from dynloop.on_jax.structure import Loop, Masks, Step
 from dynloop.on_jax.tangent import jvp_of_definition
@@ -20,10 +22,10 @@ from dynloop.on_jax.traced import zeros
 
 
 def meaning(*args: Any, loop: Loop, step: Step) -> list[Any]:
-    n_state = loop.constants + loop.carries
+    constants, carry, (steps,), seeds = cut(args, loop.constants, loop.carries, 1, len(step.seed_avals))
     swept = unobserved(storing_for(loop, step))
-    cache = forward_p.bind(*args[:n_state], loop=swept)[loop.carries + loop.ys :]
-    out = reverse_p.bind(*args[:n_state], *cache, *args[n_state:], loop=swept, step=step, is_joint=True)
+    cache = forward_again(swept, steps, constants, carry)[loop.carries + loop.ys :]
+    out = reverse_p.bind(*constants, *carry, *cache, *seeds, loop=swept, step=step, is_joint=True)
     _, sums_dot, _, ct_dot = cut(out, *[step.sums // 2] * 2, *[step.cotangents // 2] * 2)
     return [*sums_dot, *ct_dot]
 
@@ -35,34 +37,36 @@ def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
 def transpose(cotangents: Sequence[Any], *args: Any, loop: Loop, step: Step) -> list[Any]:
     primal, primal_of_step = primal_loop(loop), primal_step(step)
     n_ct, n_y, n_sum = primal_of_step.cotangents, primal_of_step.y_cotangents, primal_of_step.sums
-    state, ct, y = step.cut(args)
+    (*state, steps), ct, y = step.cut(args)
     c, dc, k, dk = loop.split_inputs(state)
     (ct, dct), (y, dy) = cut(ct, n_ct, n_ct), cut(y, n_y, n_y)
     v_sum, v = cut([internals.instantiate(t) for t in cotangents], n_sum, n_ct)
     dual = dual_loop(primal_of_step, primal)
     assert loop.masks is not None, "a joint loop that differentiates a primal one keeps its masks"
-    constants, carry = loop.masks.constants, loop.masks.carry
-    back = vjp_step(dual, Masks((*constants, *[False] * n_sum), (*carry, *[True] * n_ct), (True,) * n_y))
+    varied = loop.masks
+    back = vjp_step(dual, Masks((*varied.constants, *[False] * n_sum), (*varied.carry, *[True] * n_ct), (True,) * n_y))
     dual = storing_for(dual, back)
-    state = [*c, *v_sum, *k, *v]
-    out = forward_p.bind(*state, loop=dual)
+    # Both here and at the end, so that the sweeps of a derivative of higher order run one after the other: each has a
+    # cache, and XLA would make one as soon as it can.
+    constants, carry = [*c, *v_sum], after([*k, *v], [*ct, *y])
+    out = forward_again(dual, steps, constants, carry)
     _, for_dct, for_dy, cache = cut(out, primal.carries, n_ct, n_y, len(out) - primal.carries - n_ct - n_y)
-    nothing = zeros(back.seed_avals[: sum(carry)])
-    out = reverse_p.bind(*state, *cache, *nothing, *ct, *y, loop=dual, step=back, is_joint=False)
+    nothing = zeros(back.seed_avals[: sum(varied.carry)])
+    out = reverse_p.bind(*constants, *carry, *cache, *nothing, *ct, *y, loop=dual, step=back, is_joint=False)
     for_dc, for_dk, _ = cut(out, len(dc), len(dk), n_ct)
 
-    def wanted(values: list[Any], linear: list[Any]) -> list[Any]:
-        return [x if internals.is_linear_input(a) else None for x, a in zip(values, linear, strict=True)]
-
+    for_dc, for_dk = internals.asked_for(for_dc, dc), internals.asked_for(for_dk, dk)
+    for_dct, for_dy = cut(after([*for_dct, *for_dy], [x for x in (*for_dc, *for_dk) if x is not None]), n_ct, n_y)
     return [
         *[None] * len(c),
-        *wanted(for_dc, dc),
+        *for_dc,
         *[None] * len(k),
-        *wanted(for_dk, dk),
+        *for_dk,
+        None,
         *[None] * n_ct,
-        *wanted(for_dct, dct),
+        *internals.asked_for(for_dct, dct),
         *[None] * n_y,
-        *wanted(for_dy, dy),
+        *internals.asked_for(for_dy, dy),
     ]
 
 

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from dynloop import checkpoints
 from dynloop.on_jax import internals
-from dynloop.on_jax.flat import Mask, cut, merge, pick
+from dynloop.on_jax.flat import Mask, complement, cut, merge, pick
 from dynloop.on_jax.rows import get
 from dynloop.on_jax.traced import Traced, zeros
 
@@ -127,12 +127,12 @@ class Loop:
         return merge(self.is_stacked, rows, constants)
 
     def holds(self, constants: Sequence[Any], carry: Sequence[Any]) -> Any:
-        return self.cond(*pick(constants, [not s for s in self.is_stacked]), *carry)[0]
+        return self.cond(*pick(constants, complement(self.is_stacked)), *carry)[0]
 
     def observe(self, constants: Sequence[Any], carry: Sequence[Any], i: Any, is_live: Any = True) -> None:
         """Tell whoever watches that step i made this carry."""
         if self.observed and self.observed.watch:
-            self.observed.watch(*pick(constants, [not s for s in self.is_stacked]), *carry, i, is_live)
+            self.observed.watch(*pick(constants, complement(self.is_stacked)), *carry, i, is_live)
 
     def split_inputs(self, flat: Sequence[Any]) -> list[list[Any]]:
         """Arguments of a joint loop (or anything laid out like them) as c, dc, k, dk."""

@@ -12,9 +12,11 @@ import jax
 import jax.numpy as jnp
 
 from dynloop.on_jax import internals
-from dynloop.on_jax.derived import counted_loop, swept_loop, tangent_transpose
+from dynloop.on_jax.again import forward_again
+from dynloop.on_jax.derived import counted_loop, storing_enough, swept_loop, tangent_transpose, unobserved
 from dynloop.on_jax.flat import cut, merge, pick
 from dynloop.on_jax.joint import perturbed
+from dynloop.on_jax.ordering import after
 from dynloop.on_jax.primitives import define, loop_p, reverse_p, tangent_p
 from dynloop.on_jax.structure import Loop
 
@@ -67,12 +69,18 @@ def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, loop: Loop) -> Any:
 def transpose(cotangents: Sequence[Any], *args: Any, loop: Loop) -> list[Any]:
     a = arguments(loop, args)
     seeds = [internals.instantiate(ct) for ct in cotangents]
+    swept, cache = swept_loop(loop), a.cache
+    if len(cache) < 1 + sum(swept.is_kept):
+        loop = storing_enough(loop)
+        swept = unobserved(swept_loop(loop))
+        # Not before the seeds are there: until then the cache of another sweep may fill the memory.
+        out = forward_again(swept, cache[0][..., 0], a.constants, after(a.carry, seeds))
+        cache = out[swept.carries + swept.ys :]
     out = reverse_p.bind(
-        *a.constants, *a.carry, *a.cache, *seeds, loop=swept_loop(loop), step=tangent_transpose(loop), is_joint=False
+        *a.constants, *a.carry, *cache, *seeds, loop=swept, step=tangent_transpose(loop), is_joint=False
     )
     linear = [*a.constants_dot, *a.carry_dot]
-    wanted = [o if internals.is_linear_input(x) else None for o, x in zip(out, linear, strict=True)]
-    return [*[None] * (len(args) - len(linear)), *wanted]
+    return [*[None] * (len(args) - len(linear)), *internals.asked_for(out, linear)]
 
 
 def outputs(loop: Loop) -> list[Any]:

@@ -1,0 +1,98 @@
+"""Claims about `after`, and about the memory of derivatives of higher order, which rests on it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import dynloop
+from dynloop.on_jax.ordering import after, after_p
+
+SIZE = 2**13
+CARRY = 4 * SIZE
+
+
+def bytes_per_slot(derivative: Callable[[Any], Any]) -> float:
+    """How much more a compiled derivative holds for one more slot, in carries.
+
+    XLA for CPUs otherwise starts independent loops together; of those that three reverse modes make, it then holds six.
+    """
+
+    def temporary(slots: int) -> int:
+        def f(x: Any) -> Any:
+            body = lambda c: (c[0] + 1, jnp.sin(c[1]) * 1.01 + 0.1 * c[1])
+            _, out = dynloop.while_loop(lambda c: c[0] < 50, body, (jnp.int32(0), x), checkpoints=slots)
+            return jnp.sum(out**2)
+
+        lowered = jax.jit(derivative(f)).lower(jnp.ones(SIZE, jnp.float32))
+        options = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
+        return lowered.compile(options).memory_analysis().temp_size_in_bytes
+
+    return (temporary(12) - temporary(4)) / 8 / CARRY
+
+
+def direction(number: int) -> Any:
+    """One of several: where two derivatives share theirs, XLA makes one sweep of two."""
+    return jnp.roll(jnp.arange(SIZE, dtype=jnp.float32), number)
+
+
+def forward(f: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda x: jax.jvp(f, (x,), (direction(0),))[1]
+
+
+def backward(f: Callable[..., Any], number: int = 1) -> Callable[..., Any]:
+    return lambda x: jnp.vdot(jax.grad(f)(x), direction(number))
+
+
+def penalty(f: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda x: jnp.sum(jax.grad(f)(x) ** 2)
+
+
+DERIVATIVES: dict[str, tuple[float, Callable[[Any], Any]]] = {
+    "gradient": (1, jax.grad),
+    "forward over reverse": (2, lambda f: forward(jax.grad(f))),
+    "reverse over forward": (2, lambda f: jax.grad(forward(f))),
+    "reverse over reverse": (2, lambda f: jax.grad(backward(f))),
+    "of a penalty on the gradient": (2, lambda f: jax.grad(penalty(f))),
+    "reverse three times": (4, lambda f: jax.grad(backward(backward(f), 2))),
+}
+
+
+@pytest.mark.parametrize("name", DERIVATIVES)
+def test_a_slot_of_order_k_takes_two_to_the_k_minus_one_carries(name: str):
+    carries, derivative = DERIVATIVES[name]
+    assert bytes_per_slot(derivative) == pytest.approx(carries, abs=0.01)
+
+
+@pytest.mark.parametrize("seed", [0.0, -0.0, 1e30, -1.0, float("nan"), float("inf")])
+def test_values_after_others_are_unchanged(seed: float):
+    values = [jnp.array([-0.0, jnp.nan, 3.0]), jnp.int32(7), jax.random.key(1), jnp.complex64(1 + 2j)]
+    made = jax.jit(lambda seed: after(values, [seed, jnp.ones(0)]))(jnp.float32(seed))
+    for x, y in zip(values[:2] + values[3:], made[:2] + made[3:], strict=True):
+        assert x.dtype == y.dtype
+        assert bytes(x) == bytes(y)
+    assert jax.random.key_data(made[2]).tolist() == jax.random.key_data(values[2]).tolist()
+
+
+def test_what_depends_on_the_order_stays_in_the_compiled_program():
+    # A value that XLA knew to be unchanged would be free to come first again.
+    program = jax.jit(lambda x, y: after([x], [y])).lower(jnp.ones(3), jnp.ones(3)).compile()
+    assert "select" in program.as_text()
+
+
+def test_a_batch_of_what_comes_first_makes_no_batch_of_what_comes_after():
+    shape = jax.eval_shape(jax.vmap(lambda y: after([jnp.ones(3)], [y]), out_axes=None), jnp.ones((5, 2)))
+    assert shape[0].shape == (3,)
+
+
+def test_derivatives_pass_by_the_order():
+    f = lambda x, y: jnp.sum(after([x**2], [x * y])[0])
+    assert jax.grad(f)(jnp.ones(2), jnp.ones(2)).tolist() == [2, 2]
+    assert jax.grad(f, 1)(jnp.ones(2), jnp.ones(2)).tolist() == [0, 0]
+
+
+def test_nothing_that_can_delay_gives_no_order():
+    jaxpr = jax.make_jaxpr(lambda x: after([x], [jnp.int32(1)]))(1.0)
+    assert not any(eqn.primitive is after_p for eqn in jaxpr.eqns)
