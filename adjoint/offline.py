@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isqrt
 
-from adjoint.actions import Action, Advance, Discard, Restore, Store, Turn
+from adjoint.actions import Action, Advance, Basic, Discard, Restore, Store, Turn
 from adjoint.binomial import advances, fewest_stores, repetition
 from adjoint.errors import ScheduleError, checked_integer
 from adjoint.schedule import Cost, Schedule, checked_steps
@@ -78,7 +78,7 @@ class Binomial(Schedule):
         """
         return cls(slots_within(bytes, state_bytes), joined)
 
-    def actions(self, steps: int) -> Iterator[Action]:
+    def actions(self, steps: int) -> Iterator[Basic]:
         """Slot r holds the (r + 1)-th oldest state. See `Schedule.actions`."""
         return self.run(checked_steps(steps))
 
@@ -100,7 +100,7 @@ class Binomial(Schedule):
         """The length of the joined chain that this reversal is: split adds a last step, the use of state n."""
         return n if self.joined or n == 0 else n + 1
 
-    def run(self, n: int) -> Iterator[Action]:
+    def run(self, n: int) -> Iterator[Basic]:
         length = self.chain(n)
         if length <= 1:
             yield from (Turn(step) for step in range(length))

@@ -17,7 +17,7 @@ from adjoint.report import in_bytes, in_unit
 from dynloop.backend import choose
 from dynloop.checkpoints import Memory
 from dynloop.errors import ArgumentError, DynloopError
-from dynloop.explain import picture
+from dynloop.picture import picture
 
 SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 PACKAGES = ("dynloop", "jax", "jaxlib", "equinox", "torch", "optree", "numpy", "matplotlib", "safetensors")

@@ -5,18 +5,20 @@ Read in this order: `functions` and `assembly` (the user's functions, traced and
 (the five, declared), then one file for each primitive's meaning and rules, `joint` (how reverse mode
 takes a joint equation apart), `placement` and `descent` (the schedule inside the compiled loop),
 `batching` and `lanes` (vmap), `dead_code`. Conditionals are `branching` (the user's functions), `branches` (pairs
-as values), `cond` (the primitive) and `branch_lanes` (vmap).
+as values), `cond` (the primitive) and `branch_lanes` (vmap). `reporting` tells `dynloop.explain` what loops do.
 """
 
 from dynloop.on_jax import batching, branch_lanes, dead_code, forward, loop, reverse, reverse_tangent, tangent
 from dynloop.on_jax.branching import cond
 from dynloop.on_jax.entry import fori_loop, scan, while_loop
+from dynloop.on_jax.reporting import explain
 
 __all__ = [
     "batching",
     "branch_lanes",
     "cond",
     "dead_code",
+    "explain",
     "forward",
     "fori_loop",
     "loop",

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from adjoint import (
     Advance,
     Binomial,
+    Blocks,
     Bounded,
     Cost,
     Discard,
@@ -47,6 +48,7 @@ EVERY = [
     Online(3),
     Online(3, leaf=4),
     Online(0, leaf=40),
+    Blocks(3, leaf=4),
     Mixed(3),
     Bounded(4, 200),
     Bounded(20, 200),
