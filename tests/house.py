@@ -20,6 +20,7 @@ BACKENDS = ("dynloop/on_jax/", "dynloop/on_torch/", "dynloop/integrations/")
 # What each of these files may import inside a function: the backends, and packages that only one task needs.
 LATE = {
     "dynloop/backend.py": ("dynloop.on_jax", "dynloop.on_torch"),
+    "dynloop/demo.py": ("jax",),
     "dynloop/picture.py": ("matplotlib",),
 }
 # These look a module up by its name.

@@ -87,6 +87,7 @@ def test_rule_has_a_broken_case(rule: Rule) -> None:
 SOUND: dict[str, Tree] = {
     "late look-up": {"dynloop/backend.py": '"""Doc."""\ndef find():\n    from dynloop import on_jax\n'},
     "late picture": {"dynloop/picture.py": '"""Doc."""\ndef draw():\n    from matplotlib.figure import Figure\n'},
+    "late demo": {"dynloop/demo.py": '"""Doc."""\ndef tell():\n    import jax\n    import jax.numpy as jnp\n'},
     "types only": {"dynloop/loops.py": '"""Doc."""\nif TYPE_CHECKING:\n    import jax\n'},
     "data table": {"tests/data/table.py": "x = 1\n" * 400},
     "internals": {"dynloop/on_jax/internals.py": '"""Doc."""\nfrom jax.extend import core\n'},
