@@ -15,7 +15,7 @@ from adjoint.actions import Action, Advance, Basic, Discard, Restore, Store, Tur
 from adjoint.binomial import advances, fewest_stores, repetition
 from adjoint.errors import ScheduleError, checked_integer
 from adjoint.schedule import Cost, Schedule, checked_steps
-from adjoint.sweep import reverse
+from adjoint.sweep import reverse_gaps
 from adjoint.tiers import slots_within
 
 
@@ -109,7 +109,7 @@ class Binomial(Schedule):
         slots = min(self.slots, length)
         yield Store(0, 0)
         free = list(range(slots - 1, 0, -1))
-        for action in reverse([(0, 0, repetition(length, slots))], length, slots, free, working=0):
+        for action in reverse_gaps([(0, 0, repetition(length, slots))], length, slots, free, working=0):
             # The turn of step n stands for the use of state n between the two passes.
             if action != Turn(n):
                 yield action

@@ -23,7 +23,7 @@ from adjoint.placement import NONE_FREED, StoreTable, store_table
 from adjoint.planning import Plan, plan
 from adjoint.ring import Ring
 from adjoint.schedule import Cost, Schedule, checked_steps
-from adjoint.sweep import Gap, reverse
+from adjoint.sweep import Gap, reverse_gaps
 from adjoint.tiers import slots_within
 
 
@@ -164,7 +164,7 @@ class Online(Schedule):
             (state, home[state], repetition(stop - state, self.slots - rank))
             for rank, (state, stop) in enumerate(zip(kept, stops, strict=True))
         ]
-        yield from reverse(gaps, n, self.slots, free, working)
+        yield from reverse_gaps(gaps, n, self.slots, free, working)
 
     def run_blocks(self, n: int) -> Iterator[Action]:
         """The actions with a leaf."""
@@ -210,7 +210,7 @@ def sweep_stores(chosen: Plan, n: int, slots: int) -> int:
     length = n - newest
     if length == 1:
         return total
-    # The first sweep may split the newest gap elsewhere than the fewest stores would have it: `sweep.reverse`.
+    # The first sweep may split the newest gap elsewhere than the fewest stores would have it: `sweep.reverse_gaps`.
     k = max(first_offset(length, m, repetition(length, m)), chosen.sweep_from - newest + 1)
     right = fewest_stores(length - k, m - 1) if length - k > 1 else 0
     return total + right + fewest_stores(k, m) - 1

@@ -79,7 +79,7 @@ class Layout:
     """The rows of a loop's buffers.
 
     `slots` rows hold planned checkpoints, placed every `block` steps at the earliest; one more is
-    the working row of the reverse sweep. `leaf` rows, if any, receive every state of a block in
+    the working row of the reversal. `leaf` rows, if any, receive every state of a block in
     turn. With no slots the leaf rows hold every state of the loop.
     """
 
