@@ -8,10 +8,10 @@ stopped after n steps, the cheapest reversal from what is stored is searched amo
 suffers from how `adjoint.plan` chooses; what is printed is its evaluations, divided by the least possible had n been
 known: P(n + 1, s) + n (Griewank & Walther 2000).
 
-profile       the simple one: every state far enough from the last one; the smallest (gap around j) / (slots left at j) goes.
+profile       the simple one: every state far enough from the last one; what goes has the shortest gap around it, divided
+              by the slots that are left there.
 greedy        every state; what goes is what makes the reversal of the steps so far cheapest.
-Algorithm II  of Stumm & Walther 2010, for beta(s, 2) to beta(s, 3) steps: every third state, and never a gap that needs
-              more than three sweeps.
+Algorithm II  of Stumm & Walther 2010, for beta(s, 2) to beta(s, 3) - 1 steps, as `adjoint.Bounded` has it.
 Online        `adjoint.Online`: far enough from the last one, judged by the cost as the greedy rule does, and thinned.
 """
 
@@ -55,32 +55,13 @@ def greedy(s: int, limit: int) -> Iterator[Event]:
 
 
 def algorithm_ii(s: int, limit: int) -> Iterator[Event]:
-    """From where Algorithm I ends, which is optimal up to there; as far as every gap can be turned in three sweeps."""
-    first = adjoint.beta(s, 2) - 1
     held: dict[int, int] = {}
-    for action in adjoint.Bounded(s, first).actions(first):
-        if isinstance(action, adjoint.Restore):
-            break
+    for action in adjoint.Bounded(s, adjoint.beta(s, 3) - 1).actions(limit):
         if isinstance(action, adjoint.Store):
             yield action.state, held.get(action.slot)
             held[action.slot] = action.state
-        elif isinstance(action, adjoint.Discard):
-            del held[action.slot]
-    stored = sorted(held.values())
-    # Each gap between these is the longest that three sweeps turn with the slots that are left there.
-    pillars = [0]
-    for m in range(s, 0, -1):
-        pillars.append(pillars[-1] + adjoint.beta(m, 2))
-    while True:
-        following = next((p for p in pillars if p > stored[-1]), limit)
-        i = min(stored[-1] + 3, following)
-        places = [*stored, i]
-        fits = (j for j in range(s - 1, 0, -1) if places[j + 1] - places[j - 1] <= adjoint.beta(s - j + 1, 2))
-        free = next((j for j in fits if stored[j] not in pillars), None)
-        if free is None or i >= limit:
+        elif isinstance(action, adjoint.Advance) and action.stop == limit:
             return
-        yield i, stored[free]
-        stored = [*stored[:free], *stored[free + 1 :], i]
 
 
 def online(s: int, limit: int) -> Iterator[Event]:
@@ -109,14 +90,12 @@ def cheapest(stored: list[int], n: int, s: int) -> int:
     for a in range(count - 1, -1, -1):
         for rank in range(min(a, s - 1), -1, -1):
             last, m = n - stored[a], s - rank
-            # The first sweep may start from the newest state, though it is dropped, if that lies before its first store.
+            # The first sweep may start from the newest state, though dropped, if that lies before its first store.
             ahead = stored[-1] - stored[a]
             spared = ahead if last > 1 and ahead <= adjoint.first_offset_range(last, m)[1] else 0
             best[a][rank] = adjoint.advances(last, m) - spared
             for b in range(a + 1, count if rank + 1 < s else a + 1):
-                best[a][rank] = min(
-                    best[a][rank], adjoint.advances(stored[b] - stored[a], m) + best[b][rank + 1]
-                )
+                best[a][rank] = min(best[a][rank], adjoint.advances(stored[b] - stored[a], m) + best[b][rank + 1])
     return int(best[0][0])
 
 
@@ -147,7 +126,7 @@ def line(s: int, name: str, lengths: list[int], events: list[Event]) -> str:
 def main() -> None:
     print("  s  rule          steps            worst     mean  stores")
     for s in SLOTS:
-        short = spaced(adjoint.beta(s, 2), adjoint.beta(s, 3) - 3, 100)
+        short = spaced(adjoint.beta(s, 2), adjoint.beta(s, 3) - 1, 100)
         long = spaced(s + 1, LONGEST, 200)
         for name, rule in RULES.items():
             print(line(s, name, short, list(rule(s, short[-1]))))
