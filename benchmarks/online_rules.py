@@ -8,8 +8,8 @@ stopped after n steps, the cheapest reversal from what is stored is searched amo
 suffers from how `adjoint.plan` chooses; what is printed is its evaluations, divided by the least possible had n been
 known: P(n + 1, s) + n (Griewank & Walther 2000).
 
-profile       the simple one: every state far enough from the last one; what goes has the shortest gap around it, divided
-              by the slots that are left there.
+profile       the simple one: every state far enough from the last one; what goes has the shortest gap around it,
+              divided by the slots that are left there.
 greedy        every state; what goes is what makes the reversal of the steps so far cheapest.
 Algorithm II  of Stumm & Walther 2010, for beta(s, 2) to beta(s, 3) - 1 steps, as `adjoint.Bounded` has it.
 Online        `adjoint.Online`: far enough from the last one, judged by the cost as the greedy rule does, and thinned.
