@@ -96,18 +96,16 @@ def stores_of_sparse_rule(slots: int, limit: int) -> list[tuple[int, int, list[i
     """(state, slot, slots freed besides) of every online store before state `limit`: each choice priced afresh."""
 
     def price(states: list[int], end: int) -> int:
-        return sum(
-            least_advances(right - left, slots - rank) for rank, (left, right) in enumerate(pairwise([*states, end]))
-        )
+        gaps = [right - left for left, right in pairwise([*states, end])]
+        return sum(least_advances(gap, slots - rank) for rank, gap in enumerate(gaps))
 
     def best_drop(states: list[int], end: int) -> tuple[int, int]:
         """The price without the state of that rank, the least there is; of equals the smallest rank."""
         gaps = [right - left for left, right in pairwise([*states, end])]
         # What the gaps below a place cost as they are, and those beyond it with a slot more.
         below = [0, *accumulate(least_advances(gap, slots - rank) for rank, gap in enumerate(gaps))]
-        beyond = [0, *accumulate(least_advances(gap, slots - rank + 1) for rank, gap in reversed([*enumerate(gaps)]))][
-            ::-1
-        ]
+        richer = [least_advances(gap, slots - rank + 1) for rank, gap in enumerate(gaps)]
+        beyond = [0, *accumulate(reversed(richer))][::-1]
         prices = (
             (below[j - 1] + least_advances(gaps[j - 1] + gaps[j], slots - j + 1) + beyond[j + 1], j)
             for j in range(1, len(states) - 1)

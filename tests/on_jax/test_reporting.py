@@ -11,6 +11,8 @@ import adjoint
 import dynloop
 from tests.on_jax.counting import START, CountedGradient, counted_gradient, counted_gradient_of_fori_loop
 
+pytestmark = pytest.mark.versions
+
 X = jnp.asarray(START)
 
 
