@@ -20,6 +20,7 @@ from adjoint.binomial import (
     first_offset_range,
     repetition,
 )
+from adjoint.blocks import Blocks
 from adjoint.bounded import Bounded
 from adjoint.chain import Span
 from adjoint.codec import Buffers, Bytes, Codec, Pickle
@@ -59,6 +60,7 @@ __all__ = [
     "Schedule",
     "Cost",
     "Binomial",
+    "Blocks",
     "StoreAll",
     "Periodic",
     "Mixed",

@@ -3,8 +3,8 @@
 With s slots (state 0's included) and no step advanced more than t times, a chain of at most
 beta(s, t) = C(s + t, s) steps can be reversed (Griewank 1992). Everything else follows from that:
 the least number of advances, where the first checkpoint goes, how many stores it takes.
-Letters are those of Griewank & Walther 2000 (Algorithm 799); `advances` here is their "joined" optimum: the primal
-sweep runs straight into the first turn. A loop that must deliver its last state first is "split", and
+Letters are those of Griewank & Walther 2000 (Algorithm 799); `advances` here is their "joined" optimum: the
+forward pass runs straight into the first turn. A loop that must deliver its last state first is "split", and
 reverses n steps as a joined chain of n + 1 whose last turn costs nothing.
 """
 

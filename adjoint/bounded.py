@@ -1,4 +1,4 @@
-"""The schedule for an unknown number of steps that is bounded: least evaluations wherever the bound allows it.
+"""The schedule for an unknown number of steps that is bounded: the least evaluations, or nearly, for small bounds.
 
 With s slots and at most (s + 1)(s + 2) / 2 - 1 steps no step need run more than three times, once forward and twice
 again, and one sequence of stores is optimal for every number of steps up to there (Stumm & Walther 2010, Algorithm I).
@@ -9,19 +9,25 @@ once. The *pillars* 0, s + 1, 2 s + 1, 3 s, ..., each gap between them as long a
 there is room between the pillars, other states are kept too, and of those the oldest makes room for the next: so a
 prefix of the gaps is as long as it may be, one is shorter, and the rest are as short as they were when stored. The last
 gap may be two steps long, so that about every other state is stored.
+
+From there to beta(s, 3) - 1 steps the pillars lie further apart, gap a being beta(s - a, 2) steps long, which three
+sweeps turn; about every third state is stored, and of those that may go the newest makes room: one whose two gaps
+together are no longer than that (their Algorithm II). The evaluations are not always the least, but nearly;
+`benchmarks/online_rules.py` compares.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain, takewhile
 
 from adjoint.actions import Action, Advance, Store
+from adjoint.binomial import beta
 from adjoint.errors import ScheduleError, checked_integer
 from adjoint.offline import StoreAll
-from adjoint.online import Online
-from adjoint.replay import cost_by_replay
+from adjoint.online import Online, sweep_stores
+from adjoint.planning import plan
 from adjoint.schedule import Cost, Schedule, checked_steps
 from adjoint.tiers import slots_within
 
@@ -32,13 +38,15 @@ class Bounded(Schedule):
 
     Args:
         slots: s, states kept at once, state 0 included, >= 1.
-        max_steps: the bound, >= 0. Up to s every state is kept; up to (s + 1)(s + 2) / 2 - 1 the evaluations are the
-            least possible for every number of steps; beyond, this is `Online`, which comes close.
+        max_steps: the bound, >= 0. Up to s every state is kept; up to beta(s, 2) - 1 = (s + 1)(s + 2) / 2 - 1 the
+            evaluations are the least possible for every number of steps; up to beta(s, 3) - 1 they are within a few
+            per cent of that, and closer with more slots; beyond, this is `Online`.
 
     Raises:
         ScheduleError: slots is below 1 or max_steps below 0; and, when asked for more steps than the bound.
 
-    Cost: P(n + 1, s) advances, n turns, within those limits.
+    Cost: P(n + 1, s) advances within the first limit; n turns. `actions` and `cost` take O(slots) operations for each
+        store.
 
     >>> from adjoint import Binomial
     >>> [Bounded(4, max_steps=14).cost(n).evaluations - Binomial(4).cost(n).evaluations for n in (5, 9, 14)]
@@ -82,17 +90,30 @@ class Bounded(Schedule):
         """Whether no schedule at all takes fewer evaluations, for any number of steps up to the bound."""
         return self.max_steps < (self.slots + 1) * (self.slots + 2) // 2
 
+    @property
+    def is_online(self) -> bool:
+        """Whether the bound is too great for a rule of its own."""
+        return self.max_steps >= beta(self.slots, 3)
+
     def actions(self, steps: int) -> Iterator[Action]:
         """See `Schedule.actions`."""
         n = self.checked(steps)
         if self.max_steps <= self.slots:
             return StoreAll().actions(n)
-        return self.run(n) if self.is_optimal else Online(self.slots).actions(n)
+        return Online(self.slots).actions(n) if self.is_online else self.run(n)
 
     def cost(self, steps: int) -> Cost:
         """See `Schedule.cost`."""
         n = self.checked(steps)
-        return cost_by_replay(self, n) if self.is_optimal else Online(self.slots).cost(n)
+        if self.max_steps <= self.slots:
+            return StoreAll().cost(n)
+        if self.is_online or n == 0:
+            return Online(self.slots).cost(n)
+        events = list(self.stores(n))
+        held = {slot: state for state, slot in events}
+        chosen = plan(sorted(held.values()), n, self.slots)
+        stores = len(events) + sweep_stores(chosen, n, self.slots)
+        return Cost(steps=n, advances=n + chosen.advances, turns=n, stores=stores, slots=min(self.slots, n))
 
     def checked(self, steps: int) -> int:
         """A number of steps within the bound, or a `ScheduleError`."""
@@ -104,7 +125,7 @@ class Bounded(Schedule):
     def run(self, n: int) -> Iterator[Action]:
         """The actions between pillars."""
         held: dict[int, int] = {}
-        events = [event for event in pillar_stores(self.slots) if event[0] < n]
+        events = list(self.stores(n))
         if n == 0:
             return
         for (state, slot), stop in zip(events, [*(state for state, _ in events[1:]), n], strict=True):
@@ -113,9 +134,14 @@ class Bounded(Schedule):
             yield Advance(state, stop)
         yield from Online(self.slots).reversal(n, held)
 
+    def stores(self, n: int) -> Iterator[tuple[int, int]]:
+        """The stores of the forward pass, as pairs (state, slot)."""
+        near = pillar_stores(self.slots)
+        return takewhile(lambda event: event[0] < n, chain(near, far_stores(self.slots, near)))
+
 
 def pillar_stores(slots: int) -> list[tuple[int, int]]:
-    """Every store of the forward pass, as pairs (state, slot), until the slots hold the pillars alone."""
+    """Every store of Algorithm I, as pairs (state, slot), until the slots hold its pillars alone."""
     pillars = set(accumulate((slots + 1 - a for a in range(slots - 1)), initial=0))
     stored: list[tuple[int, int]] = []
     events: list[tuple[int, int]] = []
@@ -130,3 +156,23 @@ def pillar_stores(slots: int) -> list[tuple[int, int]]:
         stored.append((state, slot))
         events.append((state, slot))
     return events
+
+
+def far_stores(slots: int, before: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The stores of Algorithm II after those of Algorithm I, until the slots hold its pillars alone."""
+    homes = sorted((state, slot) for slot, state in {slot: state for state, slot in before}.items())
+    states, places = [state for state, _ in homes], [slot for _, slot in homes]
+    lengths = [beta(m, 2) for m in range(slots, 0, -1)]
+    pillars = list(accumulate(lengths[:-1], initial=0))
+    while states[-1] < pillars[-1]:
+        # A pillar is stored when its turn comes, though it be nearer than three steps.
+        state = min(states[-1] + 3, next(p for p in pillars if p > states[-1]))
+        states.append(state)
+        free = next(
+            a
+            for a in range(slots - 1, 0, -1)
+            if states[a] not in pillars and states[a + 1] - states[a - 1] <= lengths[a - 1]
+        )
+        states.pop(free)
+        places.append(places.pop(free))
+        yield state, places[-1]

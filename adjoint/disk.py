@@ -19,8 +19,8 @@ from typing import Any
 
 from adjoint.codec import Codec, Pickle
 from adjoint.errors import StoreError, checked_integer
-from adjoint.folder import Lock
 from adjoint.journal import Journal
+from adjoint.lock import Lock
 from adjoint.snapshot import PART, Seal, read, refused, unlink, write
 from adjoint.store import Identity, Key, Milestone, Sample, StateStore
 

@@ -14,8 +14,12 @@ from typing import SupportsFloat, SupportsIndex
 class AdjointError(Exception):
     """The base of every error that this package raises on purpose.
 
-    >>> issubclass(ScheduleError, AdjointError) and issubclass(InvariantError, AdjointError)
-    True
+    >>> from adjoint import Binomial
+    >>> try:
+    ...     Binomial(0)
+    ... except AdjointError as error:
+    ...     print(error)
+    slots: got 0, expected an integer >= 1; give at least one slot, for state 0.
     """
 
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isqrt
 
-from adjoint.actions import Action, Advance, Discard, Restore, Store, Turn
+from adjoint.actions import Action, Advance, Basic, Discard, Restore, Store, Turn
 from adjoint.binomial import advances, fewest_stores, repetition
 from adjoint.errors import ScheduleError, checked_integer
 from adjoint.schedule import Cost, Schedule, checked_steps
-from adjoint.sweep import reverse
+from adjoint.sweep import reverse_gaps
 from adjoint.tiers import slots_within
 
 
@@ -78,7 +78,7 @@ class Binomial(Schedule):
         """
         return cls(slots_within(bytes, state_bytes), joined)
 
-    def actions(self, steps: int) -> Iterator[Action]:
+    def actions(self, steps: int) -> Iterator[Basic]:
         """Slot r holds the (r + 1)-th oldest state. See `Schedule.actions`."""
         return self.run(checked_steps(steps))
 
@@ -100,7 +100,7 @@ class Binomial(Schedule):
         """The length of the joined chain that this reversal is: split adds a last step, the use of state n."""
         return n if self.joined or n == 0 else n + 1
 
-    def run(self, n: int) -> Iterator[Action]:
+    def run(self, n: int) -> Iterator[Basic]:
         length = self.chain(n)
         if length <= 1:
             yield from (Turn(step) for step in range(length))
@@ -109,7 +109,7 @@ class Binomial(Schedule):
         slots = min(self.slots, length)
         yield Store(0, 0)
         free = list(range(slots - 1, 0, -1))
-        for action in reverse([(0, 0, repetition(length, slots))], length, slots, free, working=0):
+        for action in reverse_gaps([(0, 0, repetition(length, slots))], length, slots, free, working=0):
             # The turn of step n stands for the use of state n between the two passes.
             if action != Turn(n):
                 yield action

@@ -21,8 +21,9 @@ from adjoint.binomial import SATURATED, fewest_stores, first_offset, repetition
 from adjoint.errors import ScheduleError, checked_integer
 from adjoint.placement import NONE_FREED, StoreTable, store_table
 from adjoint.planning import Plan, plan
+from adjoint.ring import Ring
 from adjoint.schedule import Cost, Schedule, checked_steps
-from adjoint.sweep import Gap, reverse
+from adjoint.sweep import Gap, reverse_gaps
 from adjoint.tiers import slots_within
 
 
@@ -163,51 +164,30 @@ class Online(Schedule):
             (state, home[state], repetition(stop - state, self.slots - rank))
             for rank, (state, stop) in enumerate(zip(kept, stops, strict=True))
         ]
-        yield from reverse(gaps, n, self.slots, free, working)
+        yield from reverse_gaps(gaps, n, self.slots, free, working)
 
     def run_blocks(self, n: int) -> Iterator[Action]:
         """The actions with a leaf."""
-        u = self.leaf
+        u, ring = self.leaf, Ring(self.slots, self.leaf)
         blocks = -(-n // u)
         table = self.table(blocks)
         entry, held = 0, dict[int, int]()
         for state in range(n):
             if state == table.states[entry] * u:
                 for action in store(table, entry, held):
-                    yield in_steps(action, u)
+                    yield ring.in_steps(action)
                 entry += 1
-            yield self.ring(state)
-            yield Advance(state, state + 1)
+            yield from ring.fill(state, state + 1)
         earlier = n - min(n, u)
-        yield from self.turn_ring(earlier, n)
+        yield from ring.turn(earlier, n)
         whole = -(-earlier // u)
         for slot in [slot for slot, block in held.items() if block >= whole]:
             yield Discard(held.pop(slot) * u, slot)
         for action in self.reversal(whole, held) if whole else ():
             if isinstance(action, Turn):
-                yield from self.turn_block(action.step * u, min(action.step * u + u, earlier))
+                yield from ring.turn_block(action.step, earlier)
             else:
-                yield in_steps(action, u)
-
-    def turn_block(self, start: int, stop: int) -> Iterator[Action]:
-        """From working state `start`, fills the ring with the block's states and turns them."""
-        for state in range(start, stop):
-            yield self.ring(state)
-            if state + 1 < stop:
-                yield Advance(state, state + 1)
-        yield from self.turn_ring(start, stop)
-
-    def turn_ring(self, start: int, stop: int) -> Iterator[Action]:
-        """Turns steps stop - 1..start, whose states the ring holds."""
-        for state in range(stop - 1, start - 1, -1):
-            slot = self.ring(state).slot
-            yield Restore(state, slot)
-            yield Discard(state, slot)
-            yield Turn(state)
-
-    def ring(self, state: int) -> Store:
-        """The store of a state in the ring."""
-        return Store(state, self.slots + state % self.leaf)
+                yield ring.in_steps(action)
 
 
 def store(table: StoreTable, entry: int, held: dict[int, int]) -> Iterator[Store | Discard]:
@@ -220,13 +200,6 @@ def store(table: StoreTable, entry: int, held: dict[int, int]) -> Iterator[Store
             yield Discard(held.pop(gone), gone)
 
 
-def in_steps(action: Advance | Store | Restore | Discard, u: int) -> Action:
-    """An action on whole blocks of u steps, as one on steps."""
-    if isinstance(action, Advance):
-        return Advance(action.start * u, action.stop * u)
-    return type(action)(action.state * u, action.slot)
-
-
 def sweep_stores(chosen: Plan, n: int, slots: int) -> int:
     """The stores of a plan's binomial sweeps, each gap's first state being stored already."""
     total, m = 0, slots
@@ -237,7 +210,7 @@ def sweep_stores(chosen: Plan, n: int, slots: int) -> int:
     length = n - newest
     if length == 1:
         return total
-    # The first sweep may split the newest gap elsewhere than the fewest stores would have it: `sweep.reverse`.
+    # The first sweep may split the newest gap elsewhere than the fewest stores would have it: `sweep.reverse_gaps`.
     k = max(first_offset(length, m, repetition(length, m)), chosen.sweep_from - newest + 1)
     right = fewest_stores(length - k, m - 1) if length - k > 1 else 0
     return total + right + fewest_stores(k, m) - 1

@@ -47,8 +47,13 @@ def checked_online(schedule: HasActions, bound: int) -> None:
         if isinstance(shorter, Advance) and shorter.stop == half:
             break
         if clipped(longer, half) != shorter:
-            advice = "give an online schedule, such as Online(slots), or give steps"
-            raise ScheduleError("schedule", schedule, "one whose forward pass does not depend on steps", advice)
+            raise not_online(schedule)
+
+
+def not_online(schedule: HasActions) -> ScheduleError:
+    """The error that says so of a schedule."""
+    advice = "give an online schedule, such as Online(slots), or give steps"
+    return ScheduleError("schedule", schedule, "one whose forward pass does not depend on steps", advice)
 
 
 def clipped(action: Action, steps: int) -> Action:

@@ -16,7 +16,7 @@ from adjoint.chain import Chain
 from adjoint.driver import Driver, Lost
 from adjoint.errors import ScheduleError
 from adjoint.machine import Machine
-from adjoint.openended import checked_online, longest
+from adjoint.openended import checked_online, longest, not_online
 from adjoint.recovery import after_store, after_turns, fill, kept, newest_kept
 from adjoint.replay import HasActions
 from adjoint.schedule import Schedule, checked_steps
@@ -162,8 +162,7 @@ class Run:
         wanted = driver.position.held
         # Where advance itself says that there is no next state, the last state may have been stored before it did.
         if not wanted.items() <= held.items() and all(content.number != steps for content in held.values()):
-            advice = "give an online schedule, such as Online(slots), or give steps"
-            raise ScheduleError("schedule", self.schedule, "one whose forward pass does not depend on steps", advice)
+            raise not_online(self.schedule)
         driver.deliver()
         if held != wanted:
             fill(driver, wanted, self.initial)

@@ -1,4 +1,4 @@
-"""The reversal itself: binomial sweeps over a stack of gaps, one action at a time.
+"""Binomial sweeps over a stack of gaps, one action at a time: what every reversal of stored states consists of.
 
 Between two stored states lies a *gap*. The newest gap, which ends at the last step not yet turned, is swept from its
 first state: store at the optimal offset, go on in the right gap, turn its last step, restore. A gap that is split at k
@@ -17,7 +17,7 @@ Gap = tuple[int, int, int]
 """A gap's first state, the slot that holds it, and t."""
 
 
-def reverse(gaps: list[Gap], end: int, slots: int, free: list[int], working: int | None) -> Iterator[Basic]:
+def reverse_gaps(gaps: list[Gap], end: int, slots: int, free: list[int], working: int | None) -> Iterator[Basic]:
     """Turns steps end - 1..0.
 
     Args:

@@ -145,7 +145,9 @@ class Overlapped(Schedule):
         >>> Overlapped.for_budget(1000, 90, Tier("host", None, write=5, read=5, buffers=2)).slots
         9
         """
-        return cls(slots_within(bytes, state_bytes, getattr(slow, "buffers", 0)), slow, step_cost, online)
+        # The class says what is wrong with something else.
+        buffers = slow.buffers if isinstance(slow, Tier) else 0
+        return cls(slots_within(bytes, state_bytes, buffers), slow, step_cost, online)
 
     @property
     def tiers(self) -> tuple[Tier, Tier]:

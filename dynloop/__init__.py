@@ -15,9 +15,11 @@ from dynloop.errors import (
     DynloopError,
     NonFiniteError,
 )
-from dynloop.explain import picture
+from dynloop.explain import explain
 from dynloop.loops import fori_loop, scan, while_loop
 from dynloop.observers import on_step, verify, watch_nan
+from dynloop.picture import picture
+from dynloop.report import LoopReport, Report
 from dynloop.result import Result, StoppedBecause
 
 __version__ = "0.1.0"
@@ -37,6 +39,9 @@ __all__ = [
     # what a loop tells about itself
     "Result",
     "StoppedBecause",
+    "explain",
+    "LoopReport",
+    "Report",
     # watching it run
     "debug",
     "on_step",

@@ -1,5 +1,6 @@
-"""`python -m dynloop`: plan which states to keep for a chain of steps, and look at what is installed.
+"""`python -m dynloop`: see what it is about, plan which states to keep for a chain of steps, look at what is installed.
 
+demo runs a loop of unknown length on JAX, and tells its value, its gradient, and what these cost.
 plan prints the schedules of `adjoint.propose` that fit into the memory and on the disk, the fastest first, and the
 best one in full.
 doctor prints the versions of what dynloop works with, and whether its backends load.
@@ -16,8 +17,9 @@ import adjoint
 from adjoint.report import in_bytes, in_unit
 from dynloop.backend import choose
 from dynloop.checkpoints import Memory
+from dynloop.demo import tell
 from dynloop.errors import ArgumentError, DynloopError
-from dynloop.explain import picture
+from dynloop.picture import picture
 
 SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 PACKAGES = ("dynloop", "jax", "jaxlib", "equinox", "torch", "optree", "numpy", "matplotlib", "safetensors")
@@ -59,7 +61,8 @@ def count(text: str) -> int:
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     whole = argparse.ArgumentParser("python -m dynloop", description="Loops of any length, in the memory you choose.")
-    commands = whole.add_subparsers(dest="command", required=True, metavar="plan | doctor")
+    commands = whole.add_subparsers(dest="command", required=True, metavar="demo | plan | doctor")
+    commands.add_parser("demo", help="one loop, its gradient, and what that costs (needs JAX)")
     plan = commands.add_parser("plan", help="which states to keep, and what that costs")
     add: Callable[..., object] = plan.add_argument
     add("--steps", type=count, required=True, help="steps of the chain, such as 1e5")
@@ -136,8 +139,9 @@ def doctor() -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns the process's exit status."""
     options = parser().parse_args(arguments)
+    commands: dict[str, Callable[[], str]] = {"demo": tell, "plan": lambda: plan(options), "doctor": doctor}
     try:
-        print(doctor() if options.command == "doctor" else plan(options))
+        print(commands[options.command]())
     except (DynloopError, adjoint.AdjointError) as error:
         print(f"python -m dynloop {options.command}: {error}", file=sys.stderr)
         return 2

@@ -10,6 +10,7 @@ from typing import Any, Protocol, cast
 
 from dynloop.errors import ArgumentError, ArgumentTypeError, BackendError, described
 from dynloop.options import Options
+from dynloop.report import Report
 
 _MODULES = {"jax": "dynloop.on_jax"}
 
@@ -24,6 +25,10 @@ class Backend(Protocol):
     def scan(
         self, step: Any, init: Any, xs: Any, length: int | None, until: Any, reverse: bool, options: Options
     ) -> Any: ...
+
+    def explain(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Report:
+        """Run the function once, and report of every loop in it: a `report.Site` each, and the steps of its runs."""
+        ...
 
     def cond(self, pred: Any, true_fn: Any, false_fn: Any, operands: tuple[Any, ...]) -> Any:
         """Run one branch; the branches are callable, nothing else has been checked."""

@@ -79,7 +79,7 @@ class Layout:
     """The rows of a loop's buffers.
 
     `slots` rows hold planned checkpoints, placed every `block` steps at the earliest; one more is
-    the working row of the reverse sweep. `leaf` rows, if any, receive every state of a block in
+    the working row of the reversal. `leaf` rows, if any, receive every state of a block in
     turn. With no slots the leaf rows hold every state of the loop.
     """
 
@@ -102,12 +102,14 @@ class Storage:
     """A checked `checkpoints=` of a call to the function `name`.
 
     bound: the bound on its steps, if there is one.   is_counted: the steps are counted, for the bound or a `Result`.
+    where: its body stands, as `location` tells.
     """
 
     name: str
     checkpoints: Checkpoints
     bound: int | None
     is_counted: bool = False
+    where: str = ""
 
     @property
     def is_forward_only(self) -> bool:
@@ -178,7 +180,13 @@ def _divide(rows: int) -> tuple[int, int]:
 
 
 def storage(
-    name: str, checkpoints: Checkpoints, bound: int | None, *, is_known: bool = False, is_counted: bool = False
+    name: str,
+    checkpoints: Checkpoints,
+    bound: int | None,
+    *,
+    is_known: bool = False,
+    is_counted: bool = False,
+    where: str = "",
 ) -> Storage:
     """Check the `checkpoints=` of a call to the function `name`; is_known: so is the number of steps, at its start."""
     if not isinstance(checkpoints, str | bool | Memory | Schedule | None):
@@ -208,7 +216,7 @@ def storage(
             raise ArgumentError(
                 f"{name}: {checkpoints} holds at most {leaf} steps; give max_steps={leaf} too, or slots"
             )
-    return Storage(name, checkpoints, bound, is_counted)
+    return Storage(name, checkpoints, bound, is_counted, where)
 
 
 _CHOICES = (

@@ -11,8 +11,11 @@ class DynloopError(Exception):
     """Base of every error that dynloop raises by itself.
 
     >>> import dynloop
-    >>> issubclass(dynloop.CarryError, dynloop.DynloopError)
-    True
+    >>> try:
+    ...     dynloop.Memory("a lot")
+    ... except dynloop.DynloopError as error:
+    ...     print(type(error).__name__)
+    ArgumentError
     """
 
 
@@ -43,9 +46,12 @@ class ArgumentTypeError(DynloopError, TypeError):
 class CarryError(DynloopError, TypeError):
     """A leaf of the carry is no array, or changes shape, dtype or place from one step to the next.
 
-    >>> import dynloop
-    >>> issubclass(dynloop.CarryError, TypeError)
-    True
+    >>> import jax, dynloop
+    >>> try:
+    ...     dynloop.while_loop(lambda x: x < 9, lambda x: (x, x), jax.numpy.float32(1))
+    ... except dynloop.CarryError as error:
+    ...     print(str(error).splitlines()[0])
+    while_loop: body must return a carry of the same structure as init.
     """
 
 
@@ -64,27 +70,39 @@ class BranchError(DynloopError, TypeError):
 class DerivativeError(DynloopError):
     """A derivative that this loop does not have; the message names one that it has.
 
-    >>> import dynloop
-    >>> issubclass(dynloop.DerivativeError, dynloop.DynloopError)
-    True
+    >>> import jax, dynloop
+    >>> try:
+    ...     jax.grad(lambda x: dynloop.while_loop(lambda x: x < 9, lambda x: x * x, x, checkpoints=0))(2.0)
+    ... except dynloop.DerivativeError as error:
+    ...     print(str(error).split(";")[0])
+    while_loop: checkpoints=0 makes a loop without reverse mode, and this call asks for it
     """
 
 
 class BatchingError(DynloopError):
     """A loop or branch that cannot be batched as asked; the message names what can be done instead.
 
-    >>> import dynloop
-    >>> issubclass(dynloop.BatchingError, dynloop.DynloopError)
-    True
+    >>> import jax, dynloop
+    >>> step = lambda x: x + jax.lax.psum(x, "i")
+    >>> try:
+    ...     jax.vmap(lambda x: dynloop.while_loop(lambda x: x < 9, step, x), axis_name="i")(jax.numpy.arange(3.0))
+    ... except dynloop.BatchingError as error:
+    ...     print(str(error).split(",")[0])
+    while_loop: a step communicates over the axis 'i'
     """
 
 
 class NonFiniteError(DynloopError, FloatingPointError):
     """A step made a leaf of the carry NaN where `dynloop.watch_nan()` was watching.
 
-    >>> import dynloop
-    >>> issubclass(dynloop.NonFiniteError, FloatingPointError)
-    True
+    >>> import jax, dynloop
+    >>> lost = lambda x: jax.numpy.log(x - 3)
+    >>> try:
+    ...     with dynloop.debug():
+    ...         dynloop.while_loop(lambda x: x < 9, lost, jax.numpy.float32(2), observe=dynloop.watch_nan())
+    ... except dynloop.NonFiniteError as error:
+    ...     print(error)
+    while_loop: step 0 made carry NaN; state 0 has none: look there
     """
 
 

@@ -1,80 +1,60 @@
-"""The classic picture of checkpointing: time across, steps down, every advance, turn and kept state a line.
+"""`dynloop.explain`: runs a function once, and reports what its loops did and what their gradients cost."""
 
-The strokes are `adjoint`'s; only drawing them needs matplotlib, which is loaded then. The picture uses no window and
-no global state of matplotlib's: it is a figure that can be saved.
-"""
-
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
-import adjoint
-from dynloop.errors import BackendError
-
-COLOURS = {"advance": "tab:blue", "turn": "tab:red"}
-# Kept states by tier, from the fastest: memory is drawn light, and what is slow stands out.
-KEPT = ("0.8", "tab:orange", "tab:green")
+from dynloop import backend as backends
+from dynloop import debugging
+from dynloop.errors import ArgumentError, ArgumentTypeError, described
+from dynloop.report import Report
 
 
-def picture(schedule: Any, steps: int, *, width: float = 8.0, height: float = 4.0) -> Any:
-    """Draws how a schedule reverses a chain.
+def explain(fn: Callable[..., Any], *, backend: str | None = None) -> Callable[..., Report]:
+    """Makes of a function one that runs it once and returns a report of its loops instead of its result.
 
     Args:
-        schedule: one of `adjoint`'s schedules, or anything with `actions(steps)`.
-        steps: n >= 1.
-        width: of the picture, in inches; 8 by default.
-        height: of the picture, in inches.
+        fn: any function that calls loops of dynloop, itself or in what it calls; a gradient too, as in
+            `dynloop.explain(jax.grad(f))(x)`. On JAX it is compiled, as by `jax.jit`; arrays among its arguments are
+            traced, and everything else is taken as it is.
+        backend: `"jax"`; None looks for an array in the arguments.
 
     Returns:
-        A `matplotlib.figure.Figure`; save it with `figure.savefig("schedule.svg")`.
+        A function of the arguments of `fn` that returns a `Report`: for each loop, wherever in the program, how often
+        it ran and how many steps it took, which states a gradient keeps and in how many bytes, the evaluations that
+        its schedule predicts for a gradient, the least possible ones, and those of this call. A loop inside of another
+        one, or called from several places, has one entry with all its runs; so has one inside of `jax.shard_map`,
+        which each device runs. `Report.loops[0].picture()` draws the
+        schedule.
 
     Raises:
-        BackendError: matplotlib is not installed.
-        adjoint.ScheduleError: the schedule has no answer for that many steps.
+        ArgumentTypeError: `fn` cannot be called.
+        BackendError: no array among the arguments and no `backend`.
+        ArgumentError: inside of a transformation such as `jax.jit`, where nothing runs yet; or under `dynloop.debug()`.
 
-    Cost: one line for each action; no step runs.
+    Cost:
+        One compilation of `fn` and one run, with one call of the host for each run of a loop.
 
-    >>> import adjoint, dynloop
-    >>> figure = dynloop.picture(adjoint.Binomial(4), 60)
-    >>> figure.axes[0].get_xlabel()
-    'time, in step evaluations: 248'
+    >>> import jax, dynloop
+    >>> def root(a):
+    ...     close = lambda x: abs(x * x - a) > 1e-3
+    ...     return dynloop.while_loop(close, lambda x: 0.5 * (x + a / x), a, checkpoints=2)
+    >>> report = dynloop.explain(root)(jax.numpy.float32(2000))
+    >>> loop = report.loops[0]
+    >>> loop.name, loop.steps, loop.schedule, loop.evaluations, loop.least
+    ('while_loop', 9, Online(slots=2, leaf=0), 30, 29)
     """
-    try:
-        from matplotlib.collections import LineCollection
-        from matplotlib.figure import Figure
-        from matplotlib.lines import Line2D
-    except ImportError as error:
-        raise BackendError(f'picture: {error}; install matplotlib, with pip install "dynloop[viz]"') from error
-    if steps == 0:
-        raise adjoint.ScheduleError("steps", steps, "an integer >= 1", "a chain without steps has no picture")
-    drawn = list(adjoint.strokes(schedule, steps))
-    total = max(stroke.stop for stroke in drawn)
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.add_subplot()
-    legend: dict[str, Any] = {}
-    # What is kept lies below what runs.
-    for stroke in sorted(drawn, key=lambda stroke: ("keep", "advance", "turn").index(stroke.kind)):
-        colour, label = appearance(stroke)
-        legend.setdefault(label, ([], colour))[0].append(line(stroke))
-    for label, (lines, colour) in legend.items():
-        axes.add_collection(LineCollection(lines, colors=colour, linewidths=1.2, label=label))
-    axes.set_xlim(0, total)
-    axes.set_ylim(steps, 0)
-    axes.set_xlabel(f"time, in step evaluations: {total}")
-    axes.set_ylabel("step")
-    axes.set_title(str(schedule))
-    handles = [Line2D([], [], color=colour, label=label) for label, (_, colour) in legend.items()]
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False)
-    return figure
+    if not callable(fn):
+        raise ArgumentTypeError(f"explain: fn must be a function that calls loops; got {described(fn)}")
 
+    @wraps(fn)
+    def explained(*args: Any, **kwargs: Any) -> Report:
+        if debugging.is_on():
+            raise ArgumentError(
+                "explain: under dynloop.debug() a loop is plain Python and keeps nothing; call it outside of that block"
+            )
+        return backends.choose("explain", backend, args=(args, kwargs)).explain(fn, args, kwargs)
 
-def appearance(stroke: adjoint.Stroke) -> tuple[str, str]:
-    """The colour of a stroke, and its name in the legend."""
-    if stroke.kind == "keep":
-        where = "kept" if stroke.tier == 0 else f"kept in tier {stroke.tier}"
-        return KEPT[min(stroke.tier, len(KEPT) - 1)], where
-    return COLOURS[stroke.kind], stroke.kind
-
-
-def line(stroke: adjoint.Stroke) -> list[tuple[float, float]]:
-    """The ends of a stroke. A turn runs its step and comes back, so its line is as high as its step."""
-    last = stroke.last + 1 if stroke.kind == "turn" else stroke.last
-    return [(stroke.start, stroke.first), (stroke.stop, last)]
+    # `wraps` would have it return what `fn` returns.
+    explained.__annotations__ = {"return": Report}
+    return explained

@@ -105,17 +105,17 @@ def watch_nan() -> WatchNan:
 
 
 def verify(report: Callable[[float], None] = print) -> Verify:
-    """Check the reverse sweep while it runs: compare every state it uses with the step that leads to it.
+    """Check the reversal while it runs: compare every state it uses with the step that leads to it.
 
     A gradient runs steps again, and a compiler may round them differently than the first time. For each step i the
-    state i + 1 that the sweep has used, stored or computed, is compared with what step i makes of state i.
+    state i + 1 that the reversal has used, stored or computed, is compared with what step i makes of state i.
 
     Args:
-        report: is given the largest drift once the sweep is done: the largest difference of two floating entries
+        report: is given the largest drift once the reversal is done: the largest difference of two floating entries
             divided by the larger of 1 and the entry. 0 means that all agree to the last bit.
 
     Cost:
-        One more evaluation a step of the sweep, and one more state.
+        One more evaluation a step of the reversal, and one more state.
 
     Raises:
         RuntimeError: while the program runs, if an integer or boolean leaf differs: the body is not a function of its

@@ -20,7 +20,8 @@ BACKENDS = ("dynloop/on_jax/", "dynloop/on_torch/", "dynloop/integrations/")
 # What each of these files may import inside a function: the backends, and packages that only one task needs.
 LATE = {
     "dynloop/backend.py": ("dynloop.on_jax", "dynloop.on_torch"),
-    "dynloop/explain.py": ("matplotlib",),
+    "dynloop/demo.py": ("jax",),
+    "dynloop/picture.py": ("matplotlib",),
 }
 # These look a module up by its name.
 LATE_LOOKUPS = ("dynloop/backend.py", "dynloop/codecs.py")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Sequence
 from functools import cache
-from itertools import combinations, pairwise
+from itertools import accumulate, combinations, pairwise
 from typing import Any
 
 Costs = list[list[int]]
@@ -80,26 +80,37 @@ def shortest_split_reversal(n: int, s: int) -> int:
     return n + min(shortest_reversal(n, s, stored, working=None) for stored in sets)
 
 
+@cache
+def least_advances(n: int, s: int) -> int:
+    """The least advances, summed up: lengthening a chain to n steps adds t where C(s+t-1, s) < n <= C(s+t, s)."""
+    total, length, reach, t = 0, 1, 1, 0
+    while length < n:
+        t += 1
+        reach = reach * (s + t) // t
+        total += t * (min(n, reach) - length)
+        length = min(n, reach)
+    return total
+
+
 def stores_of_sparse_rule(slots: int, limit: int) -> list[tuple[int, int, list[int]]]:
     """(state, slot, slots freed besides) of every online store before state `limit`: each choice priced afresh."""
 
-    @cache
-    def least(n: int, s: int) -> int:
-        """The least advances, summed up: lengthening a chain to n steps adds t where C(s+t-1, s) < n <= C(s+t, s)."""
-        total, length, reach, t = 0, 1, 1, 0
-        while length < n:
-            t += 1
-            reach = reach * (s + t) // t
-            total += t * (min(n, reach) - length)
-            length = min(n, reach)
-        return total
-
     def price(states: list[int], end: int) -> int:
-        return sum(least(right - left, slots - rank) for rank, (left, right) in enumerate(pairwise([*states, end])))
+        gaps = [right - left for left, right in pairwise([*states, end])]
+        return sum(least_advances(gap, slots - rank) for rank, gap in enumerate(gaps))
 
     def best_drop(states: list[int], end: int) -> tuple[int, int]:
         """The price without the state of that rank, the least there is; of equals the smallest rank."""
-        return min((price(states[:j] + states[j + 1 :], end), j) for j in range(1, len(states) - 1))
+        gaps = [right - left for left, right in pairwise([*states, end])]
+        # What the gaps below a place cost as they are, and those beyond it with a slot more.
+        below = [0, *accumulate(least_advances(gap, slots - rank) for rank, gap in enumerate(gaps))]
+        richer = [least_advances(gap, slots - rank + 1) for rank, gap in enumerate(gaps)]
+        beyond = [0, *accumulate(reversed(richer))][::-1]
+        prices = (
+            (below[j - 1] + least_advances(gaps[j - 1] + gaps[j], slots - j + 1) + beyond[j + 1], j)
+            for j in range(1, len(states) - 1)
+        )
+        return min(prices)
 
     held: list[int] = []
     place: dict[int, int] = {}

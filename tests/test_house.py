@@ -45,8 +45,8 @@ BROKEN: dict[str, tuple[Rule, Tree]] = {
     "torch loads jax": (house.wrong_arrows, {"dynloop/on_torch/eager.py": "def f():\n    import jax"}),
     "import in a function": (house.inner_imports, {"dynloop/loops.py": "def f():\n    import math"}),
     "import in a method": (house.inner_imports, {"adjoint/x.py": "class A:\n    def f(self):\n        import math"}),
-    "another late import": (house.inner_imports, {"dynloop/explain.py": "def f():\n    import math"}),
-    "early picture": (house.wrong_arrows, {"dynloop/explain.py": "import matplotlib"}),
+    "another late import": (house.inner_imports, {"dynloop/picture.py": "def f():\n    import math"}),
+    "early picture": (house.wrong_arrows, {"dynloop/picture.py": "import matplotlib"}),
     "dynamic import": (house.inner_imports, {"dynloop/loops.py": "m = importlib.import_module('jax')"}),
     "no file docstring": (house.missing_file_docstrings, {"adjoint/binomial.py": "x = 1\n"}),
     "private module": (house.private_jax, {"dynloop/on_jax/loop.py": "from jax._src import core"}),
@@ -86,7 +86,8 @@ def test_rule_has_a_broken_case(rule: Rule) -> None:
 
 SOUND: dict[str, Tree] = {
     "late look-up": {"dynloop/backend.py": '"""Doc."""\ndef find():\n    from dynloop import on_jax\n'},
-    "late picture": {"dynloop/explain.py": '"""Doc."""\ndef draw():\n    from matplotlib.figure import Figure\n'},
+    "late picture": {"dynloop/picture.py": '"""Doc."""\ndef draw():\n    from matplotlib.figure import Figure\n'},
+    "late demo": {"dynloop/demo.py": '"""Doc."""\ndef tell():\n    import jax\n    import jax.numpy as jnp\n'},
     "types only": {"dynloop/loops.py": '"""Doc."""\nif TYPE_CHECKING:\n    import jax\n'},
     "data table": {"tests/data/table.py": "x = 1\n" * 400},
     "internals": {"dynloop/on_jax/internals.py": '"""Doc."""\nfrom jax.extend import core\n'},

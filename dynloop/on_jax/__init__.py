@@ -7,18 +7,20 @@ reverse mode takes a joint equation apart), `again` and `ordering` (a forward pa
 `placement` and `descent` (the schedule inside the compiled loop), `batching` and `lanes` (vmap),
 `varying` (shard_map), `dead_code`. `guard`, `observing` and `verifying` are what a running loop tells.
 Conditionals are `branching` (the user's functions), `branches` (pairs as values), `cond` (the primitive)
-and `branch_lanes` (vmap).
+and `branch_lanes` (vmap). `reporting` tells `dynloop.explain` what loops do.
 """
 
 from dynloop.on_jax import batching, branch_lanes, dead_code, forward, loop, reverse, reverse_tangent, tangent
 from dynloop.on_jax.branching import cond
 from dynloop.on_jax.entry import fori_loop, scan, while_loop
+from dynloop.on_jax.reporting import explain
 
 __all__ = [
     "batching",
     "branch_lanes",
     "cond",
     "dead_code",
+    "explain",
     "forward",
     "fori_loop",
     "loop",

@@ -11,6 +11,7 @@ from jax import tree_util as jtu
 from dynloop import debugging
 from dynloop.checkpoints import storage
 from dynloop.errors import ArgumentError, ArgumentTypeError, described
+from dynloop.location import location
 from dynloop.on_jax import internals, plain
 from dynloop.on_jax.flat import merge, pick
 from dynloop.on_jax.form import Form, Setting
@@ -91,6 +92,7 @@ def _run(
         min(bounds, default=None),
         is_known=form.has_count and cond is None,
         is_counted=options.max_steps is not None or options.full_output,
+        where=location(body),
     )
     sync = _devices(options) if options.sync else ()
     length = steps if form.has_ys and steps is not None else 0

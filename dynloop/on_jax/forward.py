@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from dynloop.on_jax import internals, lanes
+from dynloop.on_jax import internals, lanes, reporting
 from dynloop.on_jax.flat import cut, pick
 from dynloop.on_jax.joint import joint_arguments, spread
 from dynloop.on_jax.placement import I32, NEVER, KnownStores, TabledStores
@@ -72,6 +72,7 @@ def meaning(*args: Any, loop: Loop) -> list[Any]:
     else:
         steps, run, buffers, ys = lax.while_loop(lambda w: is_on(w[1]), leaf_step, start)
         stored = loop.number(jnp.zeros(0))
+    reporting.tell(loop, "forward", steps)
     if batch is None:
         return [*run.inputs, *ys, jnp.concatenate([steps[None], stored]), *buffers]
     stored = jnp.broadcast_to(stored, (*loop.lanes, *stored.shape))

@@ -199,7 +199,7 @@ def has_tangent(aval: Aval) -> bool:
 def varying_axes(values: Sequence[Any]) -> frozenset[str]:
     """Mesh axes, inside `shard_map`, over which any of the values (or avals) may differ."""
     avals: list[Any] = [x if isinstance(x, jax.core.AbstractValue) else jax.typeof(x) for x in values]
-    return frozenset().union(*(a.mat.varying for a in avals if hasattr(a, "mat")))
+    return frozenset().union(*(a.mat.varying for a in avals if isinstance(a, jax.core.ShapedArray)))
 
 
 def vary(x: Any, names: frozenset[str]) -> Any:
@@ -267,7 +267,8 @@ def branches_of(eqn: Any) -> Sequence[Any]:
 def holds_jaxpr(eqn: Any) -> bool:
     """Does the equation have a function among its parameters, as loops, branches and custom rules have?"""
     values = [x for p in eqn.params.values() for x in (p if isinstance(p, list | tuple) else [p])]
-    return any(isinstance(x, extend.Jaxpr | extend.ClosedJaxpr) or hasattr(x, "body") for x in values)
+    # A loop of ours holds its functions inside of that parameter.
+    return "loop" in eqn.params or any(isinstance(x, extend.Jaxpr | extend.ClosedJaxpr) for x in values)
 
 
 def collective_axes(value: Any) -> set[str]:

@@ -6,7 +6,7 @@ from typing import Any
 from jax import lax
 
 from dynloop.errors import DerivativeError
-from dynloop.on_jax import internals, lanes
+from dynloop.on_jax import internals, lanes, reporting
 from dynloop.on_jax.derived import swept_loop, tangent_transpose
 from dynloop.on_jax.flat import cut
 from dynloop.on_jax.joint import joint_arguments, spread
@@ -29,8 +29,9 @@ def meaning(*args: Any, loop: Loop) -> list[Any]:
             return i + 1, run, put(ys, y, loop.row(i))
 
         _, run, ys = lax.while_loop(lambda w: batch.is_on(w[1]), lanes_step, (first, run, ys))
+        reporting.tell(loop, "forward", run.steps)
         return [*batch.finish(run, carry), *ys]
-    if not loop.ys and not any(loop.is_stacked) and not loop.observed:
+    if not loop.ys and not any(loop.is_stacked) and not loop.observed and not reporting.is_on():
         return lax.while_loop(lambda k: loop.holds(constants, k), lambda k: loop.body(*constants, *k), carry)
 
     def step(w: Any) -> Any:
@@ -39,7 +40,8 @@ def meaning(*args: Any, loop: Loop) -> list[Any]:
         loop.observe(constants, carry, i)
         return i + 1, carry, put(ys, y, loop.row(i))
 
-    _, carry, ys = lax.while_loop(lambda w: loop.holds(constants, w[1]), step, (first, carry, ys))
+    steps, carry, ys = lax.while_loop(lambda w: loop.holds(constants, w[1]), step, (first, carry, ys))
+    reporting.tell(loop, "forward", steps)
     return [*carry, *ys]
 
 

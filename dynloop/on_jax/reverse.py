@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from dynloop.errors import DerivativeError
-from dynloop.on_jax import internals, lanes
+from dynloop.on_jax import internals, lanes, reporting
 from dynloop.on_jax.derived import dual_loop, joint_step
 from dynloop.on_jax.descent import Descent
 from dynloop.on_jax.flat import complement, cut, merge, pick
@@ -40,6 +40,7 @@ def meaning(*args: Any, loop: Loop, step: Step, is_joint: bool) -> list[Any]:
         # The stores are the same for all lanes.
         meta = jnp.max(meta, axis=tuple(range(len(loop.lanes))), initial=0)
     steps = meta[0]
+    reporting.tell(loop, "reversed", steps)
 
     def at(i: Array) -> list[Array]:
         return loop.at(constants, i) if ended is None else ended.at(i)

@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from adjoint import (
     Binomial,
+    Blocks,
     Bounded,
     Cost,
     DiskRevolve,
@@ -39,6 +40,7 @@ split_schedules: st.SearchStrategy[Schedule] = st.one_of(
     st.just(StoreAll()),
     st.builds(Online, slots),
     st.builds(Online, slots, leaf=st.integers(1, 30)),
+    st.builds(Blocks, slots, leaf=st.integers(1, 30)),
     st.builds(Bounded, slots, st.integers(150, 300)),
     st.builds(Multistage, two_tiers),
     st.builds(HRevolve, two_tiers),

@@ -1,5 +1,6 @@
 """Claims about `dynloop.Safetensors`: arrays come back bit for bit, in a file that any reader of safetensors opens."""
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -51,19 +52,59 @@ def test_any_reader_of_safetensors_opens_a_snapshot() -> None:
     assert found["1"].tolist() == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("library", ["numpy", "jax"])
+def test_torch_states_come_back_bit_for_bit() -> None:
+    torch = importlib.import_module("torch")
+    codec = dynloop.Safetensors("torch")
+    leaf = torch.arange(6.0, requires_grad=True)
+    given = {
+        "transposed": torch.arange(6.0, dtype=torch.float64).reshape(2, 3).T,
+        "bits": [torch.tensor([1.5, float("nan")], dtype=torch.bfloat16), torch.tensor(True)],
+        "view": (leaf[::2], leaf),
+        "empty": torch.zeros(0, 3, dtype=torch.int8),
+    }
+    back = codec.decode(codec.encode(given))
+    assert [type(back), list(back), type(back["bits"]), type(back["view"])] == [dict, list(given), list, tuple]
+    for found, before in zip(leaves(back), leaves(given), strict=True):
+        assert (found.dtype, found.shape, found.requires_grad) == (before.dtype, before.shape, False)
+        assert torch.equal(found.nan_to_num(7.0), before.detach().nan_to_num(7.0))
+    back["view"][0].add_(1)
+    assert torch.equal(back["view"][1], leaf.detach())
+
+
+# Loaded by the tests that need them: PyTorch is not installed where only JAX's versions are compared.
+LIBRARIES = {"numpy": "numpy", "jax": "jax.numpy", "torch": "torch"}
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
 def test_a_reversal_goes_through_it(library: Any, tmp_path: Path) -> None:
-    np_or_jnp: Any = np if library == "numpy" else jnp
-    start = np_or_jnp.ones(3)
-    run = (
-        adjoint.Binomial(2),
-        9,
-        lambda i, x: np_or_jnp.sin(x),
-        lambda i, x, bar: np_or_jnp.cos(x) * bar,
-        start,
-        start,
-    )
-    result = adjoint.resume(*run, store=adjoint.DiskStore(tmp_path, dynloop.Safetensors(library)))
+    xp = importlib.import_module(LIBRARIES[library])
+    start = xp.ones(3)
+    run = (adjoint.Binomial(2), 9, lambda i, x: xp.sin(x), lambda i, x, bar: xp.cos(x) * bar, start, start)
+    store = adjoint.DiskStore(tmp_path, dynloop.Safetensors(library))
+    result = adjoint.reverse(*run, store=store)
+    assert type(result.cotangent) is type(start)
+    assert (result.cotangent == adjoint.reverse(*run).cotangent).all()
+    assert result.evaluations == adjoint.Binomial(2).cost(9).evaluations
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_an_interrupted_reversal_goes_on_with_the_same_numbers(library: Any, tmp_path: Path) -> None:
+    xp = importlib.import_module(LIBRARIES[library])
+    start = xp.ones(3)
+    adjoints: list[int] = []
+
+    def turn(i: int, x: Any, bar: Any) -> Any:
+        adjoints.append(i)
+        if adjoints == [8, 7, 6, 5]:
+            raise KeyboardInterrupt
+        return xp.cos(x) * bar
+
+    run = (adjoint.Binomial(2), 9, lambda i, x: xp.sin(x), turn, start, start)
+    folder = lambda: adjoint.DiskStore(tmp_path, dynloop.Safetensors(library), every=1)
+    with pytest.raises(KeyboardInterrupt):
+        adjoint.resume(*run, store=folder())
+    result = adjoint.resume(*run, store=folder())
+    assert adjoints[4:] == [5, 4, 3, 2, 1, 0]
     assert (result.cotangent == adjoint.reverse(*run).cotangent).all()
 
 

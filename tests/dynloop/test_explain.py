@@ -1,48 +1,42 @@
-"""Claims about `dynloop.picture`: every stroke is in it, where and when it belongs."""
+"""Claims about `dynloop.explain` that hold for every array library: what it takes, and what it refuses."""
 
-import builtins
-from pathlib import Path
+import inspect
 from typing import Any
 
 import pytest
 
-import adjoint
 import dynloop
+from tests.dynloop.backends import Backend
 
 
-def lines(figure: Any) -> dict[str, list[Any]]:
-    """The ends of the lines in a picture, by their name in the legend."""
-    return {c.get_label(): [s.tolist() for s in c.get_segments()] for c in figure.axes[0].collections}
+def doubled(x: Any) -> Any:
+    return dynloop.while_loop(lambda x: x < 10, lambda x: x * 2, x)
 
 
-def test_every_stroke_is_drawn(tmp_path: Path) -> None:
-    schedule = adjoint.Binomial(3)
-    figure = dynloop.picture(schedule, 30)
-    found = lines(figure)
-    counts = adjoint.replay(schedule, 30)
-    assert set(found) == {"advance", "turn", "kept"}
-    assert len(found["kept"]) == counts.stores
-    assert [start[1] for start, _ in found["turn"]] == list(reversed(range(30)))
-    assert sum(stop[1] - start[1] for start, stop in found["advance"]) == counts.advances
-    assert figure.axes[0].get_xlim() == (0.0, counts.evaluations)
-    assert figure.axes[0].get_ylim() == (30.0, 0.0)
-    figure.savefig(tmp_path / "picture.svg")
-    assert "<svg" in (tmp_path / "picture.svg").read_text()
+def test_wrong_functions_are_told() -> None:
+    with pytest.raises(dynloop.ArgumentTypeError, match=r"^explain: fn must be a function that calls loops; got"):
+        dynloop.explain(1.5)  # pyright: ignore[reportArgumentType]
 
 
-def test_a_chain_without_steps_has_no_picture() -> None:
-    with pytest.raises(adjoint.ScheduleError, match=r"^steps: got 0"):
-        dynloop.picture(adjoint.Binomial(3), 0)
+def test_arguments_without_an_array_are_told() -> None:
+    with pytest.raises(dynloop.BackendError, match="explain: no array in args tells which library runs it"):
+        dynloop.explain(doubled)(1.5)
 
 
-def test_missing_matplotlib_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = builtins.__import__
+def test_an_unknown_backend_is_told() -> None:
+    with pytest.raises(dynloop.ArgumentError, match="explain: backend='numpy' is unknown"):
+        dynloop.explain(doubled, backend="numpy")(1.5)
 
-    def without(name: str, *arguments: Any, **options: Any) -> Any:
-        if name.startswith("matplotlib"):
-            raise ModuleNotFoundError("No module named 'matplotlib'")
-        return before(name, *arguments, **options)
 
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(dynloop.BackendError, match=r"install matplotlib, with pip install \"dynloop\[viz\]\""):
-        dynloop.picture(adjoint.Binomial(3), 5)
+def test_debugging_is_told(backend: Backend) -> None:
+    with (
+        dynloop.debug(),
+        pytest.raises(dynloop.ArgumentError, match=r"explain: under dynloop\.debug\(\) a loop is plain Python"),
+    ):
+        dynloop.explain(doubled)(backend.asarray(1.5))
+
+
+def test_the_function_keeps_its_name_and_returns_a_report() -> None:
+    explained = dynloop.explain(doubled)
+    assert explained.__name__ == "doubled"
+    assert inspect.get_annotations(explained)["return"] is dynloop.Report

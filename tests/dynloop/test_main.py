@@ -1,6 +1,8 @@
 """Claims about `python -m dynloop`: it plans within what it is given, and says what it cannot read."""
 
 import importlib.metadata
+import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,28 @@ def test_drawings_show_the_best_schedule(capsys: pytest.CaptureFixture[str], tmp
     text = printed(capsys, "plan", *options)
     assert adjoint.draw(adjoint.Binomial(4), 60) in text
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_demo_tells_of_a_gradient_that_is_right() -> None:
+    text = run_python("-m", "dynloop", "demo")
+    words = " ".join(text.split())
+    found = re.search(r"it takes (\d+) steps.* would add ([\d.]+)\..* by finite differences, say ([\d.]+)\. ", words)
+    assert found, text
+    steps, slope, differences = int(found[1]), float(found[2]), float(found[3])
+    assert slope == pytest.approx(differences, rel=0.01)
+    cost = adjoint.Online(12).cost(steps)
+    assert f"{cost.evaluations} evaluations of the step, {cost.evaluations / steps:.2f} for each step" in words
+    assert f"{adjoint.advances(steps + 1, 12) + steps} would have been the least possible for 12 states" in words
+    assert adjoint.draw(adjoint.Online(12), steps) in text
+
+
+def test_the_demo_asks_for_jax(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    # An import of a module that stands here as None fails as if it were not installed.
+    monkeypatch.setitem(sys.modules, "jax", None)
+    assert main(["demo"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("python -m dynloop demo: the demo runs on JAX: import of jax halted")
+    assert 'install it with pip install "dynloop[jax]"' in told
 
 
 def test_the_doctor_tells_versions_and_backends(capsys: pytest.CaptureFixture[str]) -> None:

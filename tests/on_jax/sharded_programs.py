@@ -31,6 +31,19 @@ def times(w: Any, x: Any) -> Any:
     return dynloop.while_loop(lambda y: y < 10, lambda y: w * y, x, checkpoints=2)
 
 
+def reported_steps() -> tuple[Any, Any]:
+    """Each device tells of its own run, forward and back."""
+    f = on_devices(lambda w, x: times(w, x[0])[None], True, (jax.P(), jax.P("i")), jax.P("i"))
+    (loop,) = dynloop.explain(jax.grad(lambda w: jnp.sum(f(w, XS))))(W).loops
+    steps = []
+    for x in XS.tolist():
+        steps.append(0)
+        while x < 10:
+            x, steps[-1] = W.item() * x, steps[-1] + 1
+    found = [loop.runs, loop.reversals, loop.steps, loop.longest]
+    return found, [len(steps), len(steps), sum(steps), max(steps)]
+
+
 # ---- what devices say to each other
 
 
@@ -175,6 +188,7 @@ CASES: dict[str, Callable[[], tuple[Any, Any]]] = {
             explicit_lanes_of_one_length,
             explicit_carry_of_lanes,
             explicit_lanes_are_refused,
+            reported_steps,
         )
     },
     **{f"explicit lanes by {way}": partial(explicit_lanes_as_advised, way) for way in ("auto_axes", "shard_map")},

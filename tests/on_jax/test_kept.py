@@ -17,6 +17,7 @@ from jax import lax
 import adjoint
 import dynloop
 from dynloop import ArgumentError
+from dynloop.on_jax import internals
 from tests.closeness import assert_close
 from tests.on_jax.programs import copies_inside_loops, temporary_bytes
 from tests.oracles import indexed
@@ -112,15 +113,13 @@ def loss(run: Callable[[Body, Any], Any], name: str) -> Callable[[Any, Any], Any
 def stored(f: Callable[..., Any], *args: Any) -> list[list[tuple[int, ...]]]:
     """For each forward pass in the gradient's program, the shapes of its buffers of states."""
 
-    def equations(jaxpr: Any) -> Iterator[Any]:
-        for eqn in jaxpr.eqns:
+    def equations(value: Any) -> Iterator[Any]:
+        for eqn in internals.equations(value):
             yield eqn
-            for value in eqn.params.values():
-                inner = getattr(value, "jaxpr", value)
-                if hasattr(inner, "eqns"):
-                    yield from equations(inner)
+            for inner in eqn.params.values():
+                yield from equations(inner)
 
-    forward = [e for e in equations(jax.make_jaxpr(f)(*args).jaxpr) if e.primitive.name == "dynloop_forward"]
+    forward = [e for e in equations(jax.make_jaxpr(f)(*args)) if e.primitive.name == "dynloop_forward"]
     results = [len(e.params["loop"].outputs) + 1 for e in forward]
     return [[v.aval.shape for v in e.outvars[n:]] for e, n in zip(forward, results, strict=True)]
 
