@@ -1,0 +1,1 @@
+"""dynloop on PyTorch."""
