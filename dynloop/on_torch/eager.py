@@ -4,6 +4,7 @@ Where gradients are wanted each step runs with its graph, which tells what the s
 Inside of the transformations of `torch.func` the loop is a function of explicit arguments instead (`whole`).
 """
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ from dynloop.on_torch.states import State
 from dynloop.on_torch.status import nan_of
 from dynloop.on_torch.stepping import Walk, apart, check_bound, cut_off
 from dynloop.on_torch.structure import Loop, Outcome, Tensors, bytes_of
+from dynloop.on_torch.substitution import kept_at_work, note_results, resolved
 from dynloop.on_torch.surroundings import Surroundings, without_autocast_cache
 
 
@@ -29,9 +31,19 @@ def run(loop: Loop, carry: Tensors, xs: Tensors, count: Any) -> Outcome:
     if debugging.is_on():
         return taped(loop, carry, xs, count)
     if engine.is_transforming():
-        return transformed.run(loop, carry, xs, count)
+        found = transformed.run(loop, carry, xs, count)
+    else:
+        found = run_here(loop, carry, xs, count)
+    note_results((*found.carry, *found.ys))
+    return found
+
+
+def run_here(loop: Loop, carry: Tensors, xs: Tensors, count: Any) -> Outcome:
+    """Where no transformation is at work."""
     walk = Walk(loop, cut_off(xs), None if count is None else int(count))
     if torch.is_grad_enabled():
+        # A gradient may run the body again where no substitution is at work any more.
+        loop = replace(loop, body=kept_at_work(loop.body))
         with without_autocast_cache():
             return recorded(loop, carry, xs, walk)
     return untaped(loop, carry, xs, walk)
@@ -54,6 +66,7 @@ def untaped(loop: Loop, init: Tensors, xs: Tensors, walk: Walk) -> Outcome:
 def recorded(loop: Loop, init: Tensors, xs: Tensors, walk: Walk) -> Outcome:
     """With a record of it for the gradient."""
     found = search(loop.functions)
+    found.tensors = [(name, resolved(x)) for name, x in found.tensors]
     captured, surroundings = Captured(loop.name, found), Surroundings(found)
     before = [(name, x, x._version) for name, x in found.tensors if not x.is_inference()]
     schedule = keeper = None

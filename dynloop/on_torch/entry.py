@@ -26,7 +26,7 @@ INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32, tor
 
 def while_loop(cond: Any, body: Any, init: Any, options: Options) -> Any:
     """See `dynloop.while_loop`, which has checked the options."""
-    return _run(Form(options.name, ("cond", "body")), cond, body, init, options)
+    return run(Form(options.name, ("cond", "body")), cond, body, init, options)
 
 
 def fori_loop(lower: Any, upper: Any, body: Any, init: Any, options: Options) -> Any:
@@ -46,10 +46,10 @@ def fori_loop(lower: Any, upper: Any, body: Any, init: Any, options: Options) ->
         def index(i: Any) -> Tensor:
             return torch.full((), first + i, dtype=dtype, device=device)
 
-        return _run(form, None, body, init, options, steps, index, steps if is_static else None)
+        return run(form, None, body, init, options, steps, index, steps if is_static else None)
     first, last = (torch.as_tensor(x, dtype=torch.int64, device=device) for x in (first, last))
     count = torch.clamp(last - first, 0, MOST)
-    return _run(form, None, body, init, options, count, lambda i: (first + i).to(dtype))
+    return run(form, None, body, init, options, count, lambda i: (first + i).to(dtype))
 
 
 def scan(step: Any, init: Any, xs: Any, length: int | None, until: Any, reverse: bool, options: Options) -> Any:
@@ -60,10 +60,10 @@ def scan(step: Any, init: Any, xs: Any, length: int | None, until: Any, reverse:
     stacked = tuple(as_tensor(options.name, f"xs{p}", x, " in xs", device) for p, x in zip(paths, leaves, strict=True))
     length = agreed_length(options.name, [(p, tuple(x.shape)) for p, x in zip(paths, stacked, strict=True)], length)
     form = Form(options.name, ("until", "step"), stops=True, rows=tree, has_ys=True)
-    return _run(form, until, step, init, options, length, None, length, stacked, length, reverse)
+    return run(form, until, step, init, options, length, None, length, stacked, length, reverse)
 
 
-def _run(
+def run(
     form: Form,
     cond: Any,
     body: Any,

@@ -24,7 +24,7 @@ def joint(program: Program) -> Program:
     several = zip((lanes.constants, lanes.rows), (base.of_constants, base.of_xs), strict=True)
     # A tangent differs between lanes where its constant does.
     constants, rows = ((*differ, *pick(differ, floating)) for differ, floating in several)
-    return replace(in_lanes(joint(base), lanes.size, constants, rows, lanes.randomness), primal=program)
+    return in_lanes(joint(base), lanes.size, constants, rows, lanes.randomness)
 
 
 def moving(program: Program) -> Program:

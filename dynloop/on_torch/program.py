@@ -153,6 +153,8 @@ class Program:
 
     def ys_mask(self, run: Run) -> Mask:
         """Which ys are floating."""
+        if self.lanes is not None:
+            return self.lanes.base.ys_mask(run)
         if self.primal is None:
             return run.of_ys
         primal = self.primal.ys_mask(run)
@@ -215,20 +217,25 @@ def merge(mask: Mask, new: Iterable[Any], old: Iterable[Any]) -> tuple[Any, ...]
 
 
 def program_of(
-    loop: Loop, originals: Sequence[Tensor], carry: Tensors, xs: Tensors, count: Any
+    loop: Loop, originals: Sequence[Tensor], carry: Tensors, xs: Tensors, count: Any, *, is_strict: bool
 ) -> tuple[Program, Tensors]:
-    """The program of a loop that closes over `originals`, and its constants."""
+    """The program of a loop that closes over `originals`, and its constants.
+
+    is_strict: it may close over other tensors that matter, and then says so (`Foreign`).
+    """
     has_count = isinstance(count, Tensor)
     constants = (*([count] if has_count else []), *originals)
     skipped = int(has_count)
 
     def step(constants: Tensors, i: Any, carry: Tensors, rows: Tensors) -> tuple[Tensors, Tensors]:
-        with Substitution(originals, constants[skipped:], (*carry, *rows)):
-            return loop.body(i, carry, rows)
+        with Substitution(originals, constants[skipped:], (*carry, *rows), is_strict=is_strict) as substitution:
+            out = loop.body(i, carry, rows)
+        # A tensor that is closed over may be returned as it is.
+        return substitution.put(out)
 
     def cond(constants: Tensors, carry: Tensors) -> Tensor:
         assert loop.cond is not None, "it is left out otherwise"
-        with Substitution(originals, constants[skipped:], carry):
+        with Substitution(originals, constants[skipped:], carry, is_strict=is_strict):
             return loop.cond(*carry)
 
     masks = [tuple(map(is_differentiable, these)) for these in (constants, carry, xs)]

@@ -15,7 +15,7 @@ from torch import Tensor
 import adjoint
 from dynloop.errors import DerivativeError
 from dynloop.on_torch import engine, schedules, transformed
-from dynloop.on_torch.reversal import stack_rows
+from dynloop.on_torch.reversal import check_closed, stack_rows
 from dynloop.on_torch.states import State
 from dynloop.on_torch.stepping import Walk, added, pulled_back, with_gradient
 from dynloop.on_torch.structure import Loop, Tensors, is_differentiable
@@ -105,6 +105,7 @@ class Backward:
         return state.carry
 
     def turn(self, i: int, state: Tensors) -> None:
+        since = engine.next_sequence_number()
         carry = with_gradient(state)
         row = self.loop.row(i) if self.loop.length is not None else 0
         rows = tuple([x[row].detach().requires_grad_(x.requires_grad) for x in self.xs])
@@ -112,10 +113,14 @@ class Backward:
         cotangents = [*self.cotangents, *[None if g is None else g[row] for g in self.for_ys]]
         with torch.enable_grad():
             if self.record.is_apart:
-                with Substitution(self.captured, self.leaves, carry + rows):
-                    found, made = self.pulled(i, carry, rows, cotangents, inputs)
+                # The pull-back stays inside: a loop in the body runs its steps again there.
+                with Substitution(self.captured, self.leaves, is_strict=False) as substitution:
+                    made, y = substitution.put(self.loop.body(i, carry, rows))
+                    check_closed(self.loop.name, (*made, *y), inputs, since)
+                    found = pulled_back((*made, *y), cotangents, inputs)
             else:
-                found, made = self.pulled(i, carry, rows, cotangents, inputs)
+                made, y = self.loop.body(i, carry, rows)
+                found = pulled_back((*made, *y), cotangents, inputs)
         self.check.turned(state, made)
         n, m = len(carry), len(carry) + len(rows)
         self.cotangents = found[:n]
@@ -124,12 +129,6 @@ class Backward:
                 self.for_rows[at][row] = g
         for at, g in enumerate(found[m:]):
             self.for_captured[at] = added(self.for_captured[at], g)
-
-    def pulled(
-        self, i: int, carry: Tensors, rows: Tensors, cotangents: list[Tensor | None], inputs: Tensors
-    ) -> tuple[list[Tensor | None], Tensors]:
-        made, y = self.loop.body(i, carry, rows)
-        return pulled_back((*made, *y), cotangents, inputs), made
 
     def gradient(self) -> list[Tensor | None]:
         """By the first carry, the stacked arrays and what is closed over."""

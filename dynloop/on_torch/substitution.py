@@ -7,7 +7,7 @@ that was not, and that a derivative or a transformation might reach, is found ou
 among its constants, rather than with a gradient that lacks it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -26,13 +26,24 @@ class Foreign(Exception):
 
 
 class Substitution(TorchFunctionMode):
-    """Inside of it `others` stand in the place of `originals`; given: the function's other arguments."""
+    """Inside of it `others` stand in the place of `originals`.
 
-    def __init__(self, originals: Sequence[Tensor], others: Sequence[Tensor], given: Iterable[Tensor] = ()) -> None:
+    given: the function's other arguments.   is_strict: look for tensors from outside; not needed where all are known
+    that matter.
+    """
+
+    def __init__(
+        self,
+        originals: Sequence[Tensor],
+        others: Sequence[Tensor],
+        given: Iterable[Tensor] = (),
+        *,
+        is_strict: bool = True,
+    ) -> None:
         super().__init__()
         self.others = {id(x): y for x, y in zip(originals, others, strict=True)}
         self.originals = originals
-        self.muted = 0
+        self.muted = 0 if is_strict else 1
         # By id, and kept alive so that no id is given twice.
         self.inside: dict[int, Tensor] = {id(x): x for x in (*others, *given)}
 
@@ -50,17 +61,17 @@ class Substitution(TorchFunctionMode):
     def __enter__(self) -> "Substitution":
         self.depth = engine.depth()
         self.since = engine.next_sequence_number()
-        self.outer = innermost()
-        if self.outer is not None:
+        self.outside = at_work()
+        for mode in self.outside:
             # What is made inside of this one, another one outside cannot tell from what is foreign.
-            self.outer.muted += 1
+            mode.muted += 1
         super().__enter__()
         return self
 
     def __exit__(self, *failure: Any) -> None:
         super().__exit__(*failure)
-        if self.outer is not None:
-            self.outer.muted -= 1
+        for mode in self.outside:
+            mode.muted -= 1
 
     def is_foreign(self, x: Tensor) -> bool:
         if id(x) in self.inside or not matters(x):
@@ -97,9 +108,31 @@ class Substitution(TorchFunctionMode):
                 self.note(x)
 
 
-def innermost() -> Substitution | None:
-    """The innermost substitution at work."""
-    return next((mode for mode in reversed(engine.modes()) if isinstance(mode, Substitution)), None)
+def at_work() -> list[Substitution]:
+    """The substitutions at work, the innermost last."""
+    return [mode for mode in engine.modes() if isinstance(mode, Substitution)]
+
+
+def kept_at_work(f: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which wherever it is called finds the substitutions that are at work here."""
+    here = at_work()
+    if not here:
+        return f
+    originals = [x for mode in here for x in mode.originals]
+    others = [resolved(x) for x in originals]
+
+    def again(*args: Any) -> Any:
+        with Substitution(originals, others, is_strict=False) as substitution:
+            out = f(*args)
+        return substitution.put(out)
+
+    return again
+
+
+def note_results(xs: Iterable[Tensor]) -> None:
+    """What a loop inside of a substitution gives was made inside."""
+    for mode in at_work():
+        mode.note(tuple(xs))
 
 
 def matters(x: Tensor) -> bool:
@@ -109,9 +142,8 @@ def matters(x: Tensor) -> bool:
 
 def resolved(x: Tensor) -> Tensor:
     """What the substitutions at work, the innermost first, put in the place of a tensor."""
-    for mode in reversed(engine.modes()):
-        if isinstance(mode, Substitution):
-            x = mode.resolve(x)
+    for mode in reversed(at_work()):
+        x = mode.resolve(x)
     return x
 
 

@@ -30,7 +30,7 @@ def run(loop: Loop, carry: Tensors, xs: Tensors, count: Any) -> Outcome:
     for _ in range(MOST_FOREIGN):
         surroundings = Surroundings(found)
         this = Run(surroundings)
-        program, constants = program_of(loop, originals, carry, xs, count)
+        program, constants = program_of(loop, originals, carry, xs, count, is_strict=True)
         try:
             with without_autocast_cache():
                 out = Whole.apply(program, this, *map(resolved, constants), *carry, *xs)
@@ -54,7 +54,7 @@ def gradient_of(
 ) -> list[Tensor | None]:
     """The gradient of a recorded loop, as a function that can be differentiated again."""
     loop, walk = record.loop, record.walk
-    program, constants = program_of(loop, captured, carry, xs, walk.count)
+    program, constants = program_of(loop, captured, carry, xs, walk.count, is_strict=False)
     of_ys = tuple(is_differentiable(y) for y in walk.stacked or ())
     this = Run(record.surroundings, record.steps, walk.is_cut, of_ys, is_first=False)
     outputs = [*carry, *(walk.stacked or ())]
