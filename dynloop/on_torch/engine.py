@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._functorch import eager_transforms
 from torch._subclasses.fake_tensor import FakeTensorMode as _FakeTensorMode
 from torch.autograd import forward_ad
 from torch.overrides import _get_current_function_mode_stack
@@ -61,7 +62,27 @@ def is_at_hand(x: Tensor) -> bool:
 
 
 def has_tangent(x: Tensor) -> bool:
-    return forward_ad._current_level >= 0 and not is_wrapped(x) and forward_ad.unpack_dual(x).tangent is not None
+    """Whether forward mode, without a transformation, has given the tensor a tangent."""
+    if forward_ad._current_level < 0 or depth() or is_wrapped(x):
+        return False
+    with torch._C.DisableTorchFunction():
+        return forward_ad.unpack_dual(x).tangent is not None
+
+
+def pushed_forward(f: Any, primals: tuple[Tensor, ...], tangents: tuple[Tensor, ...]) -> Any:
+    """Of a function that returns (tensors, others): the tensors, their tangents, and the others.
+
+    As `torch.func.jvp`, which cannot begin where forward mode is at work without a transformation. There the level that
+    is at work serves again; whatever has tangents on it is an argument here.
+    """
+    if forward_ad._current_level < 0 or eager_transforms.JVP_NESTING:
+        return torch.func.jvp(f, primals, tangents, has_aux=True)
+    with forward_ad._set_fwd_grad_enabled(True):
+        bare = [forward_ad.unpack_dual(x).primal for x in primals]
+        out, others = f(*map(forward_ad.make_dual, bare, tangents))
+        pairs = [forward_ad.unpack_dual(x) for x in out]
+    found = tuple([torch.zeros_like(p.primal) if p.tangent is None else p.tangent for p in pairs])
+    return tuple([p.primal for p in pairs]), found, others
 
 
 def modes() -> list[Any]:
