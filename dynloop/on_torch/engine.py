@@ -8,12 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._functorch import eager_transforms
+from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch._subclasses.fake_tensor import FakeTensorMode as _FakeTensorMode
 from torch.autograd import forward_ad
 from torch.overrides import _get_current_function_mode_stack
 
 # Tensors with shapes and no entries, and operations on them.
 FakeTensorMode = _FakeTensorMode
+ValueAsked = DataDependentOutputException
 AccumulateGrad = torch._C._functions.AccumulateGrad
 
 
