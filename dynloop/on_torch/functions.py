@@ -91,7 +91,7 @@ def flat_body(
     has_numbers = any(number is not None for number in numbers)
 
     def step(i: Any, carry: Tensors, rows: Tensors) -> tuple[Tensors, Tensors]:
-        drawn = generators.states() if has_numbers and i == 0 else None
+        drawn = generators.states(generators.default_generators()) if has_numbers and i == 0 else None
         given = unflatten(tree, carry)
         versions = versions_of(carry)
         try:
@@ -139,7 +139,10 @@ def pair(form: Form, out: Any) -> tuple[Any, Any]:
 
 def versions_of(carry: Sequence[Tensor]) -> list[int]:
     """How often each was changed in place; nothing is known of tensors made in inference mode."""
-    return [-1 if x.is_inference() else x._version for x in carry]
+    try:
+        return [x._version for x in carry]
+    except RuntimeError:
+        return []
 
 
 def _changed_in_place(name: str, label: str, tree: Any, carry: Sequence[Tensor], versions: Sequence[int]) -> CarryError:

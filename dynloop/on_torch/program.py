@@ -235,20 +235,22 @@ def program_of(
         with Substitution(originals, constants[skipped:], carry, is_strict=is_strict):
             return loop.cond(*carry)
 
-    masks = [tuple(map(is_differentiable, these)) for these in (constants, carry, xs)]
+    of_constants, of_carry, of_xs = (tuple(map(is_differentiable, these)) for these in (constants, carry, xs))
     program = Program(
-        loop.name,
-        loop.labels[1],
-        cond if loop.cond is not None else None,
-        step,
-        loop.storage,
-        loop.bound,
-        *masks,
-        None if has_count else count,
-        has_count,
-        loop.length,
-        loop.is_backward,
-        loop.options.sync is not None,
-        loop.tell,
+        name=loop.name,
+        label=loop.labels[1],
+        cond=cond if loop.cond is not None else None,
+        step=step,
+        storage=loop.storage,
+        bound=loop.bound,
+        of_constants=of_constants,
+        of_carry=of_carry,
+        of_xs=of_xs,
+        count=None if has_count else count,
+        has_count=has_count,
+        length=loop.length,
+        is_backward=loop.is_backward,
+        is_synchronous=loop.options.sync is not None,
+        tell=loop.tell,
     )
     return program, constants

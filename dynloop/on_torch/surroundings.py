@@ -42,7 +42,7 @@ class Surroundings:
     """Those of one loop."""
 
     def __init__(self, found: Found) -> None:
-        self.also = found.generators
+        self.generators = [*generators.default_generators(), *found.generators]
         self.training = {id(x) for _, x in found.tensors if id(x) in found.is_moving and x.numel() <= SMALL}
         self.movers = [x for _, x in found.tensors if not x.requires_grad and may_move(found, x)]
         device_types = ["cpu", *(["cuda"] if torch.cuda.is_initialized() else [])]
@@ -55,7 +55,7 @@ class Surroundings:
         self.is_drawing = True
 
     def moment(self) -> Moment:
-        return Moment(generators.states(self.also), {id(x): x.detach().clone() for x in self.movers})
+        return Moment(generators.states(self.generators), {id(x): x.detach().clone() for x in self.movers})
 
     def settle(self) -> None:
         """After the first step: what it has not moved is taken for fixed."""
@@ -70,7 +70,7 @@ class Surroundings:
 
     def finish(self) -> None:
         """After the last step."""
-        self.is_drawing = not generators.are_equal(self.first.drawn, generators.states(self.also))
+        self.is_drawing = not generators.are_equal(self.first.drawn, generators.states(self.generators))
 
     def set(self, moment: Moment) -> None:
         if self.is_drawing:

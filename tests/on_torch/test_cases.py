@@ -13,8 +13,8 @@ from tests.closeness import assert_close
 each_checkpoints = pytest.mark.parametrize("checkpoints", [1, 2, 3, "auto", "all"])
 
 
-def loop(cond: Any, body: Any, init: Any, checkpoints: Any, **options: Any) -> Any:
-    return dynloop.while_loop(cond, body, init, checkpoints=checkpoints, **{"max_steps": 64} | options)
+def loop(cond: Any, body: Any, init: Any, checkpoints: Any) -> Any:
+    return dynloop.while_loop(cond, body, init, checkpoints=checkpoints, max_steps=64)
 
 
 @each_checkpoints

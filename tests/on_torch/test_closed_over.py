@@ -94,6 +94,13 @@ def by_nested(w: Tensor) -> Callable[[Tensor], Tensor]:
     return outer
 
 
+@dataclass
+class Holder:
+    """An object, in which a search looks no further than at its tensors."""
+
+    held: Any
+
+
 KEPT = [by_global, by_default, by_partial, by_method, by_call, by_nested]
 
 
@@ -129,14 +136,12 @@ def test_a_parameter_that_no_step_has_touched_gets_zeros():
 
 @pytest.mark.parametrize("checkpoints", [1, 2, 3, "auto", "all"])
 def test_a_tensor_used_on_later_steps_only_is_found(checkpoints: Any):
-    hidden: dict[str, Any] = {"holder": type("Holder", (), {})()}
-    hidden["holder"].inner = type("Inner", (), {})()
-    hidden["holder"].inner.w = factor()
-    w = hidden["holder"].inner.w
+    w = factor()
+    hidden = Holder(Holder(w))
 
     def body(c: Any) -> Any:
         i, y = c
-        return i + 1, y * hidden["holder"].inner.w if int(i) == 3 else y * 1.1
+        return i + 1, y * hidden.held.held if int(i) == 3 else y * 1.1
 
     def run(loop: Any) -> Any:
         return torch.autograd.grad(loop(lambda c: c[0] < 5, body, (torch.tensor(0), start()))[1].sum(), w)[0]
@@ -166,12 +171,10 @@ def test_tensors_computed_before_the_loop_pass_their_gradient_on_once(checkpoint
 
 def test_a_tensor_computed_before_the_loop_is_found_where_it_is_hidden():
     w = factor()
-    holder = type("Holder", (), {})()
-    holder.inner = type("Inner", (), {})()
-    holder.inner.v = w * 1.5
-    found = torch.autograd.grad(dynloop.while_loop(below, lambda y: y * holder.inner.v, start()).sum(), w)
-    holder.inner.v = w * 1.5
-    assert_close(found, torch.autograd.grad(plain(below, lambda y: y * holder.inner.v, start()).sum(), w))
+    holder = Holder(Holder(w * 1.5))
+    found = torch.autograd.grad(dynloop.while_loop(below, lambda y: y * holder.held.held, start()).sum(), w)
+    holder.held.held = w * 1.5
+    assert_close(found, torch.autograd.grad(plain(below, lambda y: y * holder.held.held, start()).sum(), w))
 
 
 class Times(torch.autograd.Function):
