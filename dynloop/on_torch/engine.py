@@ -7,19 +7,37 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._functorch import eager_transforms
-from torch._subclasses.fake_tensor import DataDependentOutputException
-from torch._subclasses.fake_tensor import FakeTensorMode as _FakeTensorMode
-from torch.autograd import forward_ad
-from torch.autograd.grad_mode import _unsafe_preserve_version_counter
-from torch.overrides import _get_current_function_mode_stack
+
+from dynloop.errors import BackendError
+
+WORKS_WITH = "torch 2.13"
 
 # Its names are made in C++, and no stub knows them.
 C: Any = torch._C
-# Tensors with shapes and no entries, and operations on them.
-FakeTensorMode = _FakeTensorMode
-ValueAsked = DataDependentOutputException
-AccumulateGrad = C._functions.AccumulateGrad
+try:
+    from torch._functorch import eager_transforms
+    from torch._subclasses.fake_tensor import DataDependentOutputException as DataDependentOutputException
+    from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
+    from torch.autograd import forward_ad
+    from torch.autograd.grad_mode import _unsafe_preserve_version_counter
+    from torch.overrides import _get_current_function_mode_stack
+
+    for module, names in (
+        (C._autograd, ("_get_sequence_nr", "_get_current_graph_task_keep_graph")),
+        (C._functorch, ("is_functorch_wrapped_tensor", "get_dynamic_layer_stack_depth", "get_unwrapped")),
+        (C._functorch, ("unwrap_if_dead",)),
+        (C, ("_are_functorch_transforms_active", "DisableTorchFunction")),
+        (eager_transforms, ("JVP_NESTING",)),
+        (forward_ad, ("_current_level", "_set_fwd_grad_enabled")),
+    ):
+        for name in names:
+            getattr(module, name)
+except (ImportError, AttributeError) as error:
+    raise BackendError(
+        f"dynloop reads what PyTorch {torch.__version__} has no more, or in another place ({error}); it works with "
+        f"{WORKS_WITH}, so install that"
+    ) from error
+
 # The number of every node that gathers the gradient of a leaf of the graph, since it is to run first.
 OF_LEAVES = 2**64 - 1
 
@@ -35,7 +53,7 @@ def sequence_number(node: Any) -> int:
 
 def variable_of(node: Any) -> Tensor | None:
     """The tensor for which a node gathers the gradient, if it is such a node."""
-    return node.variable if type(node) is AccumulateGrad else None
+    return node.variable if node._sequence_nr() == OF_LEAVES else None
 
 
 def is_graph_kept() -> bool:

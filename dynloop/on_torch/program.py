@@ -22,7 +22,7 @@ Mask = tuple[bool, ...]
 
 
 @dataclass
-class Run:
+class Course:
     """One run of a program, and those that derivatives make of it.
 
     steps: how many it took, once that is known; then no condition is asked again.   is_cut: the bound ended it.
@@ -80,7 +80,7 @@ class Program:
 
     # ---- running
 
-    def goes_on(self, run: Run, constants: Tensors, i: int, carry: Tensors) -> bool:
+    def goes_on(self, run: Course, constants: Tensors, i: int, carry: Tensors) -> bool:
         """Whether step i follows; notes in the run that the bound alone forbids it."""
         if run.steps is not None:
             return i < run.steps
@@ -148,7 +148,7 @@ class Program:
         n = len(self.inputs)
         return list(xs[:n]), list(xs[n:])
 
-    def ys_mask(self, run: Run) -> Mask:
+    def ys_mask(self, run: Course) -> Mask:
         """Which ys are floating."""
         if self.lanes is not None:
             return self.lanes.base.ys_mask(run)
@@ -189,7 +189,7 @@ class Program:
         n = sum(self.of_carry)
         return [*primal[:n], *tangent[:n], *primal[n:], *tangent[n:]]
 
-    def tangents_of(self, run: Run, out: Sequence[Tensor]) -> tuple[list[Tensor | None], list[Tensor | None]]:
+    def tangents_of(self, run: Course, out: Sequence[Tensor]) -> tuple[list[Tensor | None], list[Tensor | None]]:
         """Tangents of the carry and of the ys among what running the joint program gave; None for what has none."""
         n, of_ys = len(self.of_carry), self.ys_mask(run)
         carry = out[n : n + sum(self.of_carry)]

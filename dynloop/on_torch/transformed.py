@@ -7,7 +7,7 @@ from torch import Tensor
 
 from dynloop.errors import DerivativeError
 from dynloop.on_torch import engine
-from dynloop.on_torch.program import Run, program_of
+from dynloop.on_torch.program import Course, program_of
 from dynloop.on_torch.searching import search
 from dynloop.on_torch.status import nan_of
 from dynloop.on_torch.stepping import Walk, check_bound
@@ -29,7 +29,7 @@ def run(loop: Loop, carry: Tensors, xs: Tensors, count: Any) -> Outcome:
         count = int(count)
     for _ in range(MOST_FOREIGN):
         surroundings = Surroundings(found)
-        this = Run(surroundings)
+        this = Course(surroundings)
         program, constants = program_of(loop, originals, carry, xs, count, is_strict=True)
         try:
             with without_autocast_cache():
@@ -50,13 +50,13 @@ def run(loop: Loop, carry: Tensors, xs: Tensors, count: Any) -> Outcome:
 
 
 def gradient_of(
-    record: Any, carry: Tensors, xs: Tensors, captured: Tensors, cotangents: tuple[Tensor | None, ...]
+    past: Any, carry: Tensors, xs: Tensors, captured: Tensors, cotangents: tuple[Tensor | None, ...]
 ) -> list[Tensor | None]:
     """The gradient of a recorded loop, as a function that can be differentiated again."""
-    loop, walk = record.loop, record.walk
+    loop, walk = past.loop, past.walk
     program, constants = program_of(loop, captured, carry, xs, walk.count, is_strict=False)
     of_ys = tuple(is_differentiable(y) for y in walk.stacked or ())
-    this = Run(record.surroundings, record.steps, walk.is_cut, of_ys, is_first=False)
+    this = Course(past.surroundings, past.steps, walk.is_cut, of_ys, is_first=False)
     outputs = [*carry, *(walk.stacked or ())]
     several = zip(outputs, cotangents, strict=True)
     seeds = [torch.zeros_like(x) if c is None else c for x, c in several if is_differentiable(x)]

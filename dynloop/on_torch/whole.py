@@ -18,7 +18,7 @@ from torch import Tensor
 from dynloop.on_torch.engine import alive
 from dynloop.on_torch.joint import joint
 from dynloop.on_torch.lanes import Batch
-from dynloop.on_torch.program import Program, Run, pick
+from dynloop.on_torch.program import Course, Program, pick
 from dynloop.on_torch.reversal import reversed_gradient
 from dynloop.on_torch.stepping import apart, cut_off
 from dynloop.on_torch.structure import Tensors, is_differentiable
@@ -31,7 +31,7 @@ class Whole(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(program: Program, run: Run, *tensors: Tensor) -> Any:
+    def forward(program: Program, run: Course, *tensors: Tensor) -> Any:
         with nullcontext() if run.is_first else run.surroundings.again():
             if not run.is_first:
                 run.surroundings.set(run.surroundings.first)
@@ -72,7 +72,7 @@ class Whole(torch.autograd.Function):
         return batch.results(Whole.apply(lanes, run, *given))
 
 
-def ran(program: Program, run: Run, tensors: Tensors) -> tuple[Tensors, int]:
+def ran(program: Program, run: Course, tensors: Tensors) -> tuple[Tensors, int]:
     """The last carry and the ys; and how many steps were taken."""
     constants, init, xs = program.split(tensors)
     carry, i, stacked = init, 0, None
@@ -99,7 +99,7 @@ class Reversed(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(program: Program, run: Run, *tensors: Tensor) -> Any:
+    def forward(program: Program, run: Course, *tensors: Tensor) -> Any:
         assert run.steps is not None, "the loop has been run"
         with run.surroundings.again():
             run.surroundings.set(run.surroundings.first)
