@@ -98,7 +98,7 @@ def remembered(loop: Loop, init: Tensors, xs: Tensors, walk: Walk) -> Outcome:
     if any(x.requires_grad for x in inputs):
         held = keeper.held if keeper is not None else {}
         closed_over, trouble = after_run(found, captured, surroundings, before)
-        past = Past(loop, walk, surroundings, schedule, i, held, closed_over, captured.is_apart, trouble)
+        past = Past(loop, walk, surroundings, schedule, i, held, closed_over, trouble)
         outputs = Node.apply(past, outputs, *inputs)
     return outcome(loop, walk, outputs, i)
 

@@ -3,6 +3,8 @@
 Seen on torch 2.13. `tests/on_torch/test_engine.py` fails loudly where one of them moves.
 """
 
+import sys
+import warnings
 from typing import Any
 
 import torch
@@ -28,7 +30,7 @@ try:
         (C._functorch, ("unwrap_if_dead",)),
         (C, ("_are_functorch_transforms_active", "DisableTorchFunction")),
         (eager_transforms, ("JVP_NESTING",)),
-        (forward_ad, ("_current_level", "_set_fwd_grad_enabled")),
+        (forward_ad, ("_current_level", "_set_fwd_grad_enabled", "_maybe_load_decompositions")),
     ):
         for name in names:
             getattr(module, name)
@@ -38,6 +40,7 @@ except (ImportError, AttributeError) as error:
         f"{WORKS_WITH}, so install that"
     ) from error
 
+DECOMPOSITIONS = "torch._decomp.decompositions_for_jvp"
 # The number of every node that gathers the gradient of a leaf of the graph, since it is to run first.
 OF_LEAVES = 2**64 - 1
 
@@ -99,12 +102,21 @@ def has_tangent(x: Tensor) -> bool:
         return forward_ad.unpack_dual(x).tangent is not None
 
 
+def forward_mode_ready() -> None:
+    """Loads what PyTorch loads at the first use of its forward mode, where it warns of itself."""
+    if DECOMPOSITIONS not in sys.modules:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            forward_ad._maybe_load_decompositions()
+
+
 def pushed_forward(f: Any, primals: tuple[Tensor, ...], tangents: tuple[Tensor, ...]) -> Any:
     """Of a function that returns (tensors, others): the tensors, their tangents, and the others.
 
     As `torch.func.jvp`, which cannot begin where forward mode is at work without a transformation. There the level that
     is at work serves again; whatever has tangents on it is an argument here.
     """
+    forward_mode_ready()
     if forward_ad._current_level < 0 or eager_transforms.JVP_NESTING:
         return torch.func.jvp(f, primals, tangents, has_aux=True)
     with forward_ad._set_fwd_grad_enabled(True):

@@ -29,7 +29,6 @@ class Past:
     """What one run of a loop leaves for its gradient.
 
     closed_over: what its steps read, with names and with the versions after the run.
-    is_apart: a step is to be taped on copies of the captured tensors, since some depend on others.
     trouble: why its steps cannot be run again, if they cannot.
     """
 
@@ -40,7 +39,6 @@ class Past:
     steps: int
     held: dict[int, tuple[int, State]]
     closed_over: list[tuple[str, Tensor, int]]
-    is_apart: bool
     trouble: str | None
 
     def check(self) -> None:
@@ -73,7 +71,10 @@ class Backward:
         self.loop = past.loop
         self.xs = xs
         self.captured = captured
-        self.leaves = with_gradient(captured) if past.is_apart else captured
+        # On copies of what is captured, a step is taped where one of them may depend on another one, and where hooks
+        # would see the gradient of every step; and on the tensors themselves elsewhere, which is faster.
+        self.is_apart = any(not x.is_leaf or x._backward_hooks for x in captured)
+        self.leaves = with_gradient(captured) if self.is_apart else captured
         carries = len(cotangents) - (len(past.walk.stacked or ()))
         self.cotangents, self.for_ys = cotangents[:carries], cotangents[carries:]
         self.for_captured: list[Tensor | None] = [None] * len(captured)
@@ -112,7 +113,7 @@ class Backward:
         inputs = (*carry, *rows, *self.leaves)
         cotangents = [*self.cotangents, *[None if g is None else g[row] for g in self.for_ys]]
         with torch.enable_grad():
-            if self.past.is_apart:
+            if self.is_apart:
                 # The pull-back stays inside: a loop in the body runs its steps again there.
                 with Substitution(self.captured, self.leaves, is_strict=False) as substitution:
                     made, y = substitution.put(self.loop.body(i, carry, rows))

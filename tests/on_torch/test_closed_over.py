@@ -177,6 +177,29 @@ def test_a_tensor_computed_before_the_loop_is_found_where_it_is_hidden():
     assert_close(found, torch.autograd.grad(plain(below, lambda y: y * holder.held.held, start()).sum(), w))
 
 
+@pytest.mark.parametrize("is_computed", [False, True])
+def test_a_hook_sees_the_gradient_once(is_computed: bool):
+    w = factor()
+    seen: list[Tensor] = []
+    v = w * 1.5 if is_computed else w
+    if is_computed:
+        v.retain_grad()
+
+    def halved(g: Tensor) -> Tensor:
+        seen.append(g)
+        return g / 2
+
+    v.register_hook(halved)
+    body = lambda y: y * v * 1.1
+    dynloop.while_loop(below, body, start(), checkpoints=2).sum().backward()
+    u = v.detach().requires_grad_()
+    wanted = torch.autograd.grad(plain(below, lambda y: y * u * 1.1, start()).sum(), u)[0]
+    assert len(seen) == 1
+    assert_close(seen[0], wanted)
+    assert v.grad is not None
+    assert_close(v.grad, wanted / 2)
+
+
 class Times(torch.autograd.Function):
     """A product whose inputs no torch function mode sees."""
 

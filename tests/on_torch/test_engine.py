@@ -8,6 +8,7 @@ import torch
 
 from dynloop import BackendError
 from dynloop.on_torch import engine
+from tests.user_process import run_python
 
 
 def test_numbers_of_nodes_grow():
@@ -68,11 +69,18 @@ def test_a_change_in_place_can_be_kept_quiet():
     assert x._version == before
 
 
+def test_forward_mode_warns_of_nothing():
+    code = "import torch, dynloop; x = torch.ones(2, requires_grad=True)\n"
+    code += "y = dynloop.fori_loop(0, 3, lambda i, y: y * y, x).sum()\n"
+    code += "(g,) = torch.autograd.grad(y, x, create_graph=True); print(torch.autograd.grad(g.sum(), x)[0].tolist())"
+    assert run_python("-c", code).strip() == "[56.0, 56.0]"
+
+
 def test_another_torch_is_told_at_import(monkeypatch: pytest.MonkeyPatch):
     source = engine.__spec__
     assert source is not None
     assert source.loader is not None
-    monkeypatch.delattr(torch._C._functorch, "unwrap_if_dead")
+    monkeypatch.delattr("torch._C._functorch.unwrap_if_dead")
     monkeypatch.delitem(sys.modules, "dynloop.on_torch.engine")
     fresh = type(sys)("dynloop.on_torch.engine")
     with pytest.raises(BackendError, match=r"unwrap_if_dead.*works with torch 2\.13"):

@@ -56,7 +56,7 @@ def test_three_backward_passes_equal_unrolled(checkpoints: Any):
             every += [g.detach() for g in slopes]
             y = (slopes[0] * vector(0.3, -1.0)).sum() + slopes[1].square().sum()
         found.append(every)
-    assert_close(*found, 1e-11)
+    assert_close(*found, tolerance=1e-11)
 
 
 @pytest.mark.parametrize(
