@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import adjoint
 import dynloop
 from dynloop import DerivativeError
+from dynloop.on_torch.searching import search
 from tests.closeness import assert_close
 
 GLOBAL = torch.tensor([1.2, 0.7], dtype=torch.float64, requires_grad=True)
@@ -167,6 +168,14 @@ def test_tensors_computed_before_the_loop_pass_their_gradient_on_once(checkpoint
 
     ours = functools.partial(dynloop.while_loop, checkpoints=checkpoints, max_steps=64)
     assert_close(run(ours), run(plain))
+
+
+def test_a_search_stays_with_what_the_functions_name():
+    """Neither an attribute of the same name as a global, nor the library's own functions."""
+    body = lambda c: nn.functional.dropout(c.GLOBAL, 0.0) + nn.functional.relu(c.GLOBAL)
+    found = search((body, functools.partial(dynloop.while_loop)))
+    assert found.tensors == []
+    assert [name for name, _ in search((lambda c: c * GLOBAL,)).tensors] == ["GLOBAL"]
 
 
 def test_a_tensor_computed_before_the_loop_is_found_where_it_is_hidden():
