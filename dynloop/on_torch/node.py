@@ -115,7 +115,7 @@ class Backward:
         with torch.enable_grad():
             if self.is_apart:
                 # The pull-back stays inside: a loop in the body runs its steps again there.
-                with Substitution(self.captured, self.leaves, is_strict=False) as substitution:
+                with Substitution(self.captured, self.leaves) as substitution:
                     made, y = substitution.put(self.loop.body(i, carry, rows))
                     check_closed(self.loop.name, (*made, *y), inputs, since)
                     found = pulled_back((*made, *y), cotangents, inputs)

@@ -15,7 +15,7 @@ from dynloop.checkpoints import Storage
 from dynloop.on_torch.stacking import zeros_like_ys
 from dynloop.on_torch.stepping import agreed
 from dynloop.on_torch.structure import Loop, Tensors, bytes_of, is_differentiable
-from dynloop.on_torch.substitution import Substitution
+from dynloop.on_torch.substitution import Outsiders, Substitution
 from dynloop.on_torch.surroundings import Surroundings
 
 Mask = tuple[bool, ...]
@@ -27,7 +27,7 @@ class Course:
 
     steps: how many it took, once that is known; then no condition is asked again.   is_cut: the bound ended it.
     of_ys: which ys are floating, once a step has told.   is_first: what it does is seen from outside: it draws random
-    numbers, moves statistics and tells observers, and no other run does.
+    numbers, moves statistics and tells observers, and no other run does.   is_trial: it is undone, and run again.
     """
 
     surroundings: Surroundings
@@ -35,6 +35,7 @@ class Course:
     is_cut: bool = False
     of_ys: Mask = ()
     is_first: bool = True
+    is_trial: bool = False
 
 
 @dataclass(frozen=True)
@@ -214,25 +215,25 @@ def merge(mask: Mask, new: Iterable[Any], old: Iterable[Any]) -> tuple[Any, ...]
 
 
 def program_of(
-    loop: Loop, originals: Sequence[Tensor], carry: Tensors, xs: Tensors, count: Any, *, is_strict: bool
+    loop: Loop, originals: Sequence[Tensor], carry: Tensors, xs: Tensors, count: Any, outsiders: Outsiders | None
 ) -> tuple[Program, Tensors]:
     """The program of a loop that closes over `originals`, and its constants.
 
-    is_strict: it may close over other tensors that matter, and then says so (`Foreign`).
+    outsiders: who deals with other tensors; None where all are known that matter.
     """
     has_count = isinstance(count, Tensor)
     constants = (*([count] if has_count else []), *originals)
     skipped = int(has_count)
 
     def step(constants: Tensors, i: Any, carry: Tensors, rows: Tensors) -> tuple[Tensors, Tensors]:
-        with Substitution(originals, constants[skipped:], (*carry, *rows), is_strict=is_strict) as substitution:
+        with Substitution(originals, constants[skipped:], (*carry, *rows), outsiders) as substitution:
             out = loop.body(i, carry, rows)
         # A tensor that is closed over may be returned as it is.
         return substitution.put(out)
 
     def cond(constants: Tensors, carry: Tensors) -> Tensor:
         assert loop.cond is not None, "it is left out otherwise"
-        with Substitution(originals, constants[skipped:], carry, is_strict=is_strict):
+        with Substitution(originals, constants[skipped:], carry, outsiders):
             return loop.cond(*carry)
 
     of_constants, of_carry, of_xs = (tuple(map(is_differentiable, these)) for these in (constants, carry, xs))

@@ -8,7 +8,8 @@ stays bounded at every order. `Reversed` keeps nothing from `Whole`: it runs the
 the number of steps, which is known by then.
 """
 
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from dynloop.on_torch.program import Course, Program, pick
 from dynloop.on_torch.reversal import reversed_gradient
 from dynloop.on_torch.stepping import apart, cut_off
 from dynloop.on_torch.structure import Tensors, is_differentiable
+from dynloop.on_torch.substitution import Foreign
 
 
 class Whole(torch.autograd.Function):
@@ -32,7 +34,7 @@ class Whole(torch.autograd.Function):
 
     @staticmethod
     def forward(program: Program, run: Course, *tensors: Tensor) -> Any:
-        with nullcontext() if run.is_first else run.surroundings.again():
+        with undone_if_tried(run) if run.is_first else run.surroundings.again():
             if not run.is_first:
                 run.surroundings.set(run.surroundings.first)
             outputs, steps = ran(program, run, tensors)
@@ -70,6 +72,19 @@ class Whole(torch.autograd.Function):
         batch = Batch(program, info, is_differentiated=False)
         lanes, given = batch.given(in_dims[2:], tensors)
         return batch.results(Whole.apply(lanes, run, *given))
+
+
+@contextmanager
+def undone_if_tried(run: Course) -> Iterator[None]:
+    """Whatever a run that will begin again has drawn and moved is set back."""
+    first = run.surroundings.first
+    try:
+        yield
+    except Foreign:
+        run.surroundings.set(first)
+        raise
+    if run.is_trial:
+        run.surroundings.set(first)
 
 
 def ran(program: Program, run: Course, tensors: Tensors) -> tuple[Tensors, int]:
