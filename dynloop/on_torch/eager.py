@@ -23,7 +23,7 @@ from dynloop.on_torch.status import nan_of
 from dynloop.on_torch.stepping import Walk, apart, check_bound, cut_off
 from dynloop.on_torch.structure import Loop, Outcome, Tensors, bytes_of
 from dynloop.on_torch.substitution import kept_at_work, note_results, resolved
-from dynloop.on_torch.surroundings import Surroundings, without_autocast_cache
+from dynloop.on_torch.surroundings import Surroundings, check_devices, without_autocast_cache
 
 
 def run(loop: Loop, carry: Tensors, xs: Tensors, count: Any) -> Outcome:
@@ -67,6 +67,7 @@ def remembered(loop: Loop, init: Tensors, xs: Tensors, walk: Walk) -> Outcome:
     """With what a gradient will need of it."""
     found = search(loop.functions)
     found.tensors = [(name, resolved(x)) for name, x in found.tensors]
+    check_devices(loop.name, init)
     captured, surroundings = Captured(loop.name, found), Surroundings(found)
     before = [(name, x, x._version) for name, x in found.tensors if not x.is_inference()]
     schedule = keeper = None
