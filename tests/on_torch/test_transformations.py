@@ -199,8 +199,8 @@ def test_lanes_that_stop_by_themselves(checkpoints: Any):
     # pytorch/pytorch#175522, jax-ml/jax#441, patrick-kidger/diffrax#692.
     ws = vector(2.0, 3.0, 11.0)
     f = functools.partial(power, checkpoints=checkpoints, max_steps=8, full_output=True)
-    result = vmap(lambda w: (f(w).carry, f(w).steps, f(w).status))(ws)
-    assert [x.tolist() for x in result] == [[16, 27, 11], [4, 3, 1], [0, 0, 0]]
+    result = vmap(f)(ws)
+    assert [x.tolist() for x in (result.carry, result.steps, result.status)] == [[16, 27, 11], [4, 3, 1], [0, 0, 0]]
     assert vmap(grad(lambda w: f(w).carry))(ws).tolist() == [32, 27, 1]
     assert grad(lambda ws: vmap(lambda w: f(w).carry)(ws).sum())(ws).tolist() == [32, 27, 1]
     leaves = ws.clone().requires_grad_()
