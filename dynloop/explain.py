@@ -17,7 +17,9 @@ def explain(fn: Callable[..., Any], *, backend: str | None = None) -> Callable[.
         fn: any function that calls loops of dynloop, itself or in what it calls; a gradient too, as in
             `dynloop.explain(jax.grad(f))(x)`. On JAX it is compiled, as by `jax.jit`; arrays among its arguments are
             traced, and everything else is taken as it is.
-        backend: `"jax"`; None looks for an array in the arguments.
+            On PyTorch it is called as it is, and loops that run eagerly are told of, gradients by
+            `torch.autograd` and `.backward()` inside of `fn` too.
+        backend: `"jax"` or `"torch"`; None looks for an array in the arguments.
 
     Returns:
         A function of the arguments of `fn` that returns a `Report`: for each loop, wherever in the program, how often
@@ -30,10 +32,11 @@ def explain(fn: Callable[..., Any], *, backend: str | None = None) -> Callable[.
     Raises:
         ArgumentTypeError: `fn` cannot be called.
         BackendError: no array among the arguments and no `backend`.
-        ArgumentError: inside of a transformation such as `jax.jit`, where nothing runs yet; or under `dynloop.debug()`.
+        ArgumentError: inside of a transformation such as `jax.jit`, where nothing runs yet; a loop inside of one of
+            `torch.func`; or under `dynloop.debug()`.
 
     Cost:
-        One compilation of `fn` and one run, with one call of the host for each run of a loop.
+        One run of `fn`; on JAX one compilation too, and one call of the host for each run of a loop.
 
     >>> import jax, dynloop
     >>> def root(a):

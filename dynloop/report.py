@@ -25,6 +25,7 @@ class Site:
     layout: of the buffers that a gradient uses; None where it keeps no state.   has_gradient: it has one (not with
     `checkpoints=0`).
     is_known: the number of steps is given when the loop starts.   has_tangents: it carries tangents beside the state.
+    follows: the schedule of its gradient; None: the one of a compiled program with this layout.
     lanes: how many loops run in one.   state_bytes: of one state of one lane.   buffer_bytes: of all buffers.
     """
 
@@ -37,13 +38,14 @@ class Site:
     lanes: int
     state_bytes: int
     buffer_bytes: int
+    follows: adjoint.Schedule | None = None
 
     @property
     def schedule(self) -> adjoint.Schedule | None:
         """The schedule that its gradient follows."""
         layout = self.layout
-        if layout is None:
-            return None
+        if layout is None or self.follows is not None:
+            return self.follows
         if not layout.slots:
             return adjoint.StoreAll()
         # With a slot for every block nothing is given up, and both schedules run the same steps.

@@ -11,11 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+import adjoint
 from dynloop import debugging
 from dynloop.errors import ArgumentError
 from dynloop.on_torch import engine, schedules, transformed
 from dynloop.on_torch.captured import Captured
 from dynloop.on_torch.node import Node, Past
+from dynloop.on_torch.reporting import count_run, is_listening, refuse_transformations
 from dynloop.on_torch.searching import Found, search
 from dynloop.on_torch.stacking import nothing_stacked
 from dynloop.on_torch.states import State
@@ -31,6 +33,7 @@ def run(loop: Loop, carry: Tensors, xs: Tensors, count: Any) -> Outcome:
     if debugging.is_on():
         return taped(loop, carry, xs, count)
     if engine.is_transforming():
+        refuse_transformations()
         found = transformed.run(loop, carry, xs, count)
     else:
         found = run_here(loop, carry, xs, count)
@@ -59,6 +62,8 @@ def untaped(loop: Loop, init: Tensors, xs: Tensors, walk: Walk) -> Outcome:
             loop.tell(i, carry)
         i += 1
     check_bound(loop, walk.is_cut)
+    if is_listening():
+        count_run(loop, schedule_of(loop, init, walk), bytes_of(init), i)
     ys = walk.stacked or nothing_stacked(loop, init, xs)
     return outcome(loop, walk, apart((*carry, *ys), init), i)
 
@@ -70,11 +75,8 @@ def remembered(loop: Loop, init: Tensors, xs: Tensors, walk: Walk) -> Outcome:
     check_devices(loop.name, init)
     captured, surroundings = Captured(loop.name, found), Surroundings(found)
     before = [(name, x, x._version) for name, x in found.tensors if not x.is_inference()]
-    schedule = keeper = None
-    if not loop.storage.is_forward_only:
-        is_known = walk.count is not None and loop.cond is None
-        schedule = schedules.schedule_of(loop.storage, bytes_of(init), is_known)
-        keeper = schedules.Keeper(schedule, *how_many(loop, walk, is_known))
+    schedule = schedule_of(loop, init, walk)
+    keeper = schedules.Keeper(schedule, *how_many(loop, walk)) if schedule is not None else None
     carry, i = cut_off(init), 0
     while walk.goes_on(i, carry):
         if keeper is not None:
@@ -92,6 +94,7 @@ def remembered(loop: Loop, init: Tensors, xs: Tensors, walk: Walk) -> Outcome:
         i += 1
     surroundings.finish()
     check_bound(loop, walk.is_cut)
+    count_reversal = count_run(loop, schedule, bytes_of(init), i)
     walk.stacked = walk.stacked or nothing_stacked(loop, init, xs)
     ys = tuple(walk.stacked)
     inputs = (*init, *xs, *captured.tensors)
@@ -99,7 +102,7 @@ def remembered(loop: Loop, init: Tensors, xs: Tensors, walk: Walk) -> Outcome:
     if any(x.requires_grad for x in inputs):
         held = keeper.held if keeper is not None else {}
         closed_over, trouble = after_run(found, captured, surroundings, before)
-        past = Past(loop, walk, surroundings, schedule, i, held, closed_over, trouble)
+        past = Past(loop, walk, surroundings, schedule, i, held, closed_over, trouble, count_reversal)
         outputs = Node.apply(past, outputs, *inputs)
     return outcome(loop, walk, outputs, i)
 
@@ -109,11 +112,23 @@ def once_more(loop: Loop, surroundings: Surroundings, i: int, carry: Tensors, ro
         loop.body(i, carry, rows)
 
 
-def how_many(loop: Loop, walk: Walk, is_known: bool) -> tuple[int | None, int | None]:
+def is_known(loop: Loop, walk: Walk) -> bool:
+    """The number of steps is given when the loop starts."""
+    return walk.count is not None and loop.cond is None
+
+
+def schedule_of(loop: Loop, init: Tensors, walk: Walk) -> adjoint.Schedule | None:
+    """What its gradient follows; None for forward mode alone."""
+    if loop.storage.is_forward_only:
+        return None
+    return schedules.schedule_of(loop.storage, bytes_of(init), is_known(loop, walk))
+
+
+def how_many(loop: Loop, walk: Walk) -> tuple[int | None, int | None]:
     """The number of steps, if it is known; and the most of them, if there is such a number."""
     bounds = [n for n in (walk.count, loop.bound, loop.storage.bound) if n is not None]
     most = min(bounds, default=None)
-    return (most if is_known else None), most
+    return (most if is_known(loop, walk) else None), most
 
 
 def after_run(

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from dynloop.checkpoints import Storage, storage
 from dynloop.errors import ArgumentError, ArgumentTypeError, described
+from dynloop.location import location
 from dynloop.on_torch import compiled, eager, observing
 from dynloop.on_torch.engine import is_at_hand
 from dynloop.on_torch.functions import Form, Promotion, Ys, flat_body, flat_cond
@@ -81,7 +82,14 @@ def run(
     bounds = [n for n in (options.max_steps, most) if n is not None]
     is_counted = options.max_steps is not None or options.full_output
     is_known = count is not None and cond is None
-    store = storage(form.name, options.checkpoints, min(bounds, default=None), is_known=is_known, is_counted=is_counted)
+    store = storage(
+        form.name,
+        options.checkpoints,
+        min(bounds, default=None),
+        is_known=is_known,
+        is_counted=is_counted,
+        where="" if torch.compiler.is_compiling() else location(body),
+    )
     carry, numbers = tuple(given), (None,) * len(given)
     if not all(isinstance(x, Tensor) for x in given):
         carry, numbers = _converted(form.name, given, paths_of(tree), device_of(given, xs))

@@ -6,6 +6,7 @@ its inputs when it is made. First derivatives are taken here; a derivative of th
 function of explicit arguments (`whole`).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +30,7 @@ class Past:
     """What one run of a loop leaves for its gradient.
 
     closed_over: what its steps read, with names and with the versions after the run.
-    trouble: why its steps cannot be run again, if they cannot.
+    trouble: why its steps cannot be run again, if they cannot.   count_reversal: see `reporting.count_run`.
     """
 
     loop: Loop
@@ -40,6 +41,7 @@ class Past:
     held: dict[int, tuple[int, State]]
     closed_over: list[tuple[str, Tensor, int]]
     trouble: str | None
+    count_reversal: Callable[[int], None] | None
 
     def check(self) -> None:
         """The steps can be run again as they were."""
@@ -84,6 +86,8 @@ class Backward:
     def run(self) -> None:
         past = self.past
         assert past.schedule is not None, "it is not for forward mode alone"
+        if past.count_reversal is not None:
+            past.count_reversal(past.steps)
         with past.surroundings.again():
             schedules.reverse(
                 past.schedule, past.steps, past.kept(), self.advance, self.snapshot, self.restore, self.turn
