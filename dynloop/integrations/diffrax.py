@@ -4,14 +4,19 @@ A Diffrax solve is a while loop over steps of the solver, and inside a step one 
 adjoint of Diffrax's says which loops those are. Its own choices are loops for reverse mode once (equinox's
 checkpointed one), for forward mode alone, or for both at a cost that grows with `max_steps`.
 
-Diffrax writes what it saves into buffers of the carry, each row once, which equinox's loops must be told. Here they
-are ordinary leaves of the carry: no gradient reads the values of a buffer that is only written, so none is stored.
+Diffrax writes what it saves into buffers of the carry, each row once. No gradient reads the values of a buffer that is
+only written, so none of them is stored in a checkpoint. But to set a row is to forget what was there: its derivative
+clears the row of the cotangent, for which XLA's CPU compiler copies all rows at every step. To add to a row of zeros
+writes the same, and has a derivative that only reads. So within the loop the buffers start as zeros, and a row is
+written by adding; what was in the rows that no step wrote is put back afterwards.
 
-Three things lie beyond what Diffrax documents, and all of them are here: `AbstractAdjoint._loop`, the arguments that
-it takes, and the field `scan_kind` of its Runge-Kutta solvers. `tests/integrations/test_diffrax.py` fails if one moves.
+What lies beyond Diffrax's documents is all here: `AbstractAdjoint._loop` and the arguments that it takes, the names of
+what a solve carries, and the field `scan_kind` of Runge-Kutta solvers. `tests/integrations/test_diffrax.py` fails if
+one moves.
 """
 
 import inspect
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -33,10 +38,14 @@ TESTED = ("0.7.2",)
 STAGES = ((diffrax.AbstractRungeKutta, "bounded"), (diffrax.AbstractSRK, "lax"))
 
 try:
+    from diffrax._integrate import SaveState, State
+
+    _CARRIED = [State.__dataclass_fields__[name] for name in ("save_state", "dense_ts", "dense_infos")]
+    _SAVED = [SaveState.__dataclass_fields__[name] for name in ("ts", "ys", "save_index")]
     _TAKEN = inspect.signature(vars(diffrax.AbstractAdjoint)["_loop"].fget(None)).parameters
     _NEEDED = {name: _TAKEN[name] for name in ("inner_while_loop", "outer_while_loop", "max_steps", "init_state")}
     _FIELDS = [kind.__dataclass_fields__["scan_kind"] for kind, _ in STAGES]
-except (AttributeError, KeyError, TypeError) as error:
+except (ImportError, AttributeError, KeyError, TypeError) as error:
     raise ImportError(
         f"dynloop.integrations.diffrax needs what diffrax {version('diffrax')} does not have where it is looked for "
         f"({error}). It works with diffrax {' and '.join(TESTED)}: pip install 'diffrax=={TESTED[0]}'"
@@ -97,22 +106,80 @@ class TreeverseAdjoint(diffrax.AbstractAdjoint):
             terms=terms,
             solver=jax.tree.map(_in_both_modes, solver, is_leaf=_has_stages),
             inner_while_loop=_saving_loop,
-            outer_while_loop=partial(_while_loop, self.checkpoints),
+            outer_while_loop=partial(_stepping_loop, self.checkpoints),
             **rest,
         )
 
 
-def _while_loop(
+def _stepping_loop(
     checkpoints: Checkpoints, cond: Any, body: Any, init: Any, *, max_steps: int | None, buffers: Any
 ) -> Any:
+    """The loop over the steps of the solver."""
     # Diffrax starts its counters as Python numbers, and says afterwards, as a status of its own, if the bound was met.
     init = jax.tree.map(jnp.asarray, init)
-    return dynloop.while_loop(cond, body, init, max_steps=max_steps, checkpoints=checkpoints, on_max_steps="stop")
+    written = lambda state: jax.tree.leaves(buffers(state))
+    blank = eqx.tree_at(written, init, [_Rows(jnp.zeros_like(rows)) for rows in written(init)])
+    last = dynloop.while_loop(cond, body, blank, max_steps=max_steps, checkpoints=checkpoints, on_max_steps="stop")
+    return _put_back(init, last)
 
 
 def _saving_loop(cond: Any, body: Any, init: Any, *, max_steps: int, buffers: Any, checkpoints: int) -> Any:
     """The loop over those times to be saved that lie in one step; its states are two counters."""
-    return _while_loop("all", cond, body, init, max_steps=max_steps, buffers=buffers)
+    init = jax.tree.map(jnp.asarray, init)
+    return dynloop.while_loop(cond, body, init, max_steps=max_steps, checkpoints="all", on_max_steps="stop")
+
+
+class _Rows(eqx.Module):
+    """A buffer that starts as zeros and of which each row is written once: `rows.at[i].set(row)` adds."""
+
+    array: jax.Array
+
+    @property
+    def at(self) -> Any:
+        return _Row(self, ...)
+
+
+class _Row(eqx.Module):
+    rows: _Rows
+    index: Any
+
+    def __getitem__(self, index: Any) -> "_Row":
+        return _Row(self.rows, index)
+
+    def get(self) -> jax.Array:
+        """What is in a row before it is written."""
+        return jnp.zeros(self.rows.array.shape[1:], self.rows.array.dtype)
+
+    def set(self, row: jax.Array) -> _Rows:
+        array = self.rows.array
+        if jnp.issubdtype(array.dtype, jnp.inexact):
+            return _Rows(array.at[self.index].add(row))
+        return _Rows(array.at[self.index].set(row))
+
+
+def _put_back(before: State, after: State) -> State:
+    """The state after the loop, its buffers as arrays, with what was before in those rows that no step wrote."""
+
+    def filled(first: Any, last: Any, old: Any, new: Any) -> Any:
+        def fill(old: jax.Array, new: _Rows) -> jax.Array:
+            row = jnp.arange(old.shape[0]).reshape(-1, *(1,) * (old.ndim - 1))
+            return jnp.where((row >= first) & (row < last), new.array, old)
+
+        return jax.tree.map(fill, old, new, is_leaf=lambda leaf: isinstance(leaf, _Rows))
+
+    def saved(old: SaveState, new: SaveState) -> SaveState:
+        fill = partial(filled, old.save_index, new.save_index)
+        return replace(new, ts=fill(old.ts, new.ts), ys=fill(old.ys, new.ys))
+
+    kept = jax.tree.map(saved, before.save_state, after.save_state, is_leaf=lambda leaf: isinstance(leaf, SaveState))
+    after = replace(after, save_state=kept)
+    first, last = before.dense_save_index, after.dense_save_index
+    if first is None or last is None:
+        return after
+    # The first of the times is that of the start.
+    times = filled(first + 1, last + 1, before.dense_ts, after.dense_ts)
+    infos = filled(first, last, before.dense_infos, after.dense_infos)
+    return replace(after, dense_ts=times, dense_infos=infos)
 
 
 def _redraws(term: Any) -> bool:
