@@ -27,7 +27,7 @@ def test_every_document_is_found() -> None:
         "schedules",
         "by_hand",
     }
-    expected |= {"correctness"}
+    expected |= {"correctness", "integrations", "migrate"}
     assert {"README.md", *(f"docs/{name}.md" for name in expected)} <= set(TEXTS)
     assert {"README.md", "docs/start.md", "docs/how_it_works.md", "docs/schedules.md", "docs/by_hand.md"} <= set(
         WITH_CODE

@@ -61,7 +61,9 @@ def test_nothing_is_required() -> None:
 
 
 def test_extras_are_the_documented_ones() -> None:
-    assert set(EXTRAS) == {"jax", "torch", "viz", "progress", "disk", "examples", "test", "test-torch", "bench", "all"}
+    integrations = {"diffrax", "optimistix"}
+    others = {"jax", "torch", "viz", "progress", "disk", "examples", "test", "test-torch", "bench", "all"}
+    assert set(EXTRAS) == integrations | others
 
 
 def test_every_direct_dependency_is_pinned_within_its_range() -> None:
