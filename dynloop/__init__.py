@@ -13,16 +13,24 @@ from dynloop.errors import (
     CarryError,
     DerivativeError,
     DynloopError,
+    LoopSyntaxError,
     NonFiniteError,
+    StagingError,
+    UnassignedError,
 )
 from dynloop.explain import picture
 from dynloop.loops import fori_loop, scan, while_loop
 from dynloop.observers import on_step, verify, watch_nan
 from dynloop.result import Result, StoppedBecause
+from dynloop.syntax import loop, options, source
 
 __version__ = "0.1.0"
 
 __all__ = [
+    # ordinary Python
+    "loop",
+    "options",
+    "source",
     # loops
     "while_loop",
     "fori_loop",
@@ -51,5 +59,8 @@ __all__ = [
     "CarryError",
     "DerivativeError",
     "DynloopError",
+    "LoopSyntaxError",
     "NonFiniteError",
+    "StagingError",
+    "UnassignedError",
 ]

@@ -9,7 +9,7 @@ import sys
 from typing import Any, Protocol, cast
 
 from dynloop.errors import ArgumentError, ArgumentTypeError, BackendError, described
-from dynloop.options import Options
+from dynloop.settings import Options
 
 _MODULES = {"jax": "dynloop.on_jax"}
 
@@ -24,6 +24,9 @@ class Backend(Protocol):
     def scan(
         self, step: Any, init: Any, xs: Any, length: int | None, until: Any, reverse: bool, options: Options
     ) -> Any: ...
+
+    staging: Any
+    """A module: what it offers to `dynloop.syntax` (`dynloop.syntax.arrays.Staging`)."""
 
     def cond(self, pred: Any, true_fn: Any, false_fn: Any, operands: tuple[Any, ...]) -> Any:
         """Run one branch; the branches are callable, nothing else has been checked."""
@@ -57,3 +60,8 @@ def _has_jax_array(tree: Any) -> bool:
     if jax is None:
         return False
     return any(isinstance(leaf, jax.Array) for leaf in jax.tree_util.tree_leaves(tree))
+
+
+def staging(library: str) -> Any:
+    """What the backend of this library offers to `dynloop.syntax`."""
+    return _load(library).staging

@@ -5,10 +5,20 @@ Read in this order: `functions` and `assembly` (the user's functions, traced and
 (the five, declared), then one file for each primitive's meaning and rules, `joint` (how reverse mode
 takes a joint equation apart), `placement` and `descent` (the schedule inside the compiled loop),
 `batching` and `lanes` (vmap), `dead_code`. Conditionals are `branching` (the user's functions), `branches` (pairs
-as values), `cond` (the primitive) and `branch_lanes` (vmap).
+as values), `cond` (the primitive) and `branch_lanes` (vmap). `staging` is what `@dynloop.loop` asks for beside them.
 """
 
-from dynloop.on_jax import batching, branch_lanes, dead_code, forward, loop, reverse, reverse_tangent, tangent
+from dynloop.on_jax import (
+    batching,
+    branch_lanes,
+    dead_code,
+    forward,
+    loop,
+    reverse,
+    reverse_tangent,
+    staging,
+    tangent,
+)
 from dynloop.on_jax.branching import cond
 from dynloop.on_jax.entry import fori_loop, scan, while_loop
 
@@ -23,6 +33,7 @@ __all__ = [
     "reverse",
     "reverse_tangent",
     "scan",
+    "staging",
     "tangent",
     "while_loop",
 ]

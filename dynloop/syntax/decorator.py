@@ -1,0 +1,36 @@
+"""`@dynloop.loop`, and `dynloop.source`, which shows what it made."""
+
+import ast
+import copy
+import inspect
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, TypeVar, overload
+
+from dynloop.errors import ArgumentTypeError, LoopSyntaxError, described
+from dynloop.syntax.rewriting import Rewritten, build, rewrite
+from dynloop.syntax.session import checked
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_ATTRIBUTE = "__dynloop__"
+
+
+def loop(function: Any = None, **options: Any) -> Any:
+    if function is None:
+        return lambda function: loop(function, **options)
+    checked("loop", options)
+    if not isinstance(function, FunctionType) or hasattr(function, "__wrapped__"):
+        raise ArgumentTypeError(
+            f"@dynloop.loop must be closest to 'def'; it got {type(function).__name__} {function!r}"
+        )
+    rewritten = rewrite(function)
+    new = build(function, rewritten, options)
+    setattr(new, _ATTRIBUTE, rewritten)
+    return new
+
+
+def source(function: Callable[..., Any]) -> str:
+    tree = copy.copy(getattr(function, _ATTRIBUTE).tree)
+    tree.decorator_list = []
+    return ast.unparse(tree)

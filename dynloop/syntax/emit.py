@@ -1,0 +1,366 @@
+"""From a program back to Python: a plain text of it, and for each statement that may be staged its pieces as functions.
+
+The plain text is the user's code with a question at each condition: is this a boolean? As long as it
+is, Python runs as ever, and jumps jump. Where it is an array, the pieces are made, functions of what the
+statement carries that return it anew, and handed to the runtime with the present values; what a piece only reads
+it closes over. Pieces hold the other text, in which all statements are pieces, since they run while
+tracing only. So a function's text grows with the depth of nesting, and not with its power.
+
+Generated statements have the position of the header that they stand for: tracebacks and debuggers
+show the user's lines.
+"""
+
+import ast
+import copy
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Protocol
+
+from dynloop.syntax import liveness, restrictions
+from dynloop.syntax.assignment import Assigned
+from dynloop.syntax.expressions import Expressions, call, is_surely_python, late, name
+from dynloop.syntax.names import HIDDEN, RETURNED, in_order
+from dynloop.syntax.program import Block, Branch, Jump, Loop, Names, Nest, Simple, Statement
+from dynloop.syntax.site import Limit, Site
+
+Code = list[ast.stmt]
+
+CONDITION = f"{HIDDEN}_go"
+_ITEM = f"{HIDDEN}_index", f"{HIDDEN}_new"
+
+
+@dataclass
+class Emitter:
+    """sites: filled while statements are emitted, by the name under which the code calls them."""
+
+    expressions: Expressions
+    definite: Assigned
+    where: "Where"
+    stale: dict[int, tuple[Limit, ...]]
+    sites: dict[str, Site] = field(default_factory=dict)
+    numbers: "count[int]" = field(default_factory=lambda: count(1))
+
+    # ---- code that is not staged
+
+    def plain(self, block: Block) -> Code:
+        return [node for statement in block for node in self._plain(statement)] or [ast.Pass()]
+
+    def _plain(self, statement: Statement) -> Code:
+        if isinstance(statement, Jump):
+            return [*statement.noted, self.expressions.statement(statement.node, False)]
+        if isinstance(statement, Branch):
+            return self._plain_branch(statement)
+        if isinstance(statement, Loop):
+            return self._plain_while(statement) if statement.test else self._plain_for(statement)
+        if isinstance(statement, Nest):
+            return [self._nest(statement, self.plain, False)]
+        return self._plain_simple(statement)
+
+    def _plain_simple(self, statement: Statement) -> Code:
+        node = statement.node
+        if isinstance(node, ast.Assert):
+            return self._assert(statement, node, False)
+        target = _item_target(node)
+        if target is None:
+            return [self.expressions.statement(node, False)]
+        # Most things have items that can be assigned; an array of JAX has none.
+        index, new = (name(part) for part in _ITEM)
+        held = ast.Subscript(target.value, index, ast.Store())
+        code: Code = [_assign(_ITEM[0], _as_index(self.expressions.plain(target.slice)))]
+        assert isinstance(node, ast.Assign | ast.AugAssign)
+        if isinstance(node, ast.AugAssign):
+            code.append(_assign(_ITEM[1], ast.Subscript(_loaded(target.value), index, ast.Load())))
+            code.append(ast.AugAssign(ast.Name(_ITEM[1], ast.Store()), node.op, self.expressions.plain(node.value)))
+        else:
+            code.insert(0, _assign(_ITEM[1], self.expressions.plain(node.value)))
+        put = _assign(target.value.id, call("put", _loaded(target.value), index, new))
+        handler = ast.ExceptHandler(name("TypeError"), None, [put])
+        handler.type = ast.Attribute(name(HIDDEN), "TypeError", ast.Load())
+        code.append(ast.Try([ast.Assign([held], new)], [handler], [], []))
+        return _placed(code, node)
+
+    def _plain_branch(self, branch: Branch) -> Code:
+        test = self.expressions.plain(branch.test)
+        body, orelse = self.plain(branch.body), self.plain(branch.orelse) if branch.orelse else []
+        if is_surely_python(branch.test):
+            return _placed([ast.If(test, body, orelse)], branch.node)
+        pieces = self._branch_pieces(branch, name(CONDITION), self._values(branch, self._branch_state(branch)))
+        plain = ast.If(name(CONDITION), body, orelse)
+        return _placed([_assign(CONDITION, test), ast.If(_may_be_staged(), pieces, [plain])], branch.node)
+
+    def _plain_while(self, loop: Loop) -> Code:
+        assert loop.test
+        test = self.expressions.plain(loop.test)
+        if loop.flag:
+            # The flag is an array if a staged piece of the body has jumped, perhaps.
+            flag = name(loop.flag)
+            goes_on = call("goes_on", flag, late(self.expressions.staged(loop.test)))
+            test = ast.IfExp(ast.Compare(flag, [ast.Is()], [ast.Constant(False)]), test, goes_on)
+        pieces = [*self._while_pieces(loop, self._values(loop, liveness.carried(loop))), ast.Break()]
+        is_not = ast.Compare(name(CONDITION), [ast.IsNot()], [ast.Constant(False)])
+        asks: Code = [
+            ast.If(ast.BoolOp(ast.And(), [is_not, call("is_staged", name(CONDITION))]), pieces, []),
+            ast.If(ast.UnaryOp(ast.Not(), name(CONDITION)), [ast.Break()], []),
+        ]
+        is_true = ast.Compare(name(CONDITION), [ast.IsNot()], [ast.Constant(True)])
+        head: Code = [_assign(CONDITION, test), ast.If(is_true, asks, [])]
+        return _placed([ast.While(ast.Constant(True), [*_placed(head, loop.node), *self.plain(loop.body)], [])], loop.node)
+
+    def _plain_for(self, loop: Loop) -> Code:
+        assert loop.target
+        items, rest, item = (f"{HIDDEN}_{word}{loop.number}" for word in ("items", "rest", "next"))
+        values = self._values(loop, self._for_state(loop))
+        body = self.plain(loop.body)
+        is_staged: ast.expr = ast.Compare(
+            ast.Attribute(name(items), "__class__", ast.Load()),
+            [ast.Is()],
+            [ast.Attribute(name(HIDDEN), "Staged", ast.Load())],
+        )
+        code = [_assign(items, self._items(loop, False))]
+        if loop.flag:
+            flag = name(loop.flag)
+            left = ast.Compare(flag, [ast.IsNot()], [ast.Constant(False)])
+            body = _placed([_assign_to(loop.target, name(item))], loop.node) + body
+            body += _placed([ast.If(left, [ast.Break()], [])], loop.node)
+            code += [_assign(rest, call("iterator", name(items))), _assign(item, ast.Constant(None))]
+            code.append(ast.For(ast.Name(item, ast.Store()), name(rest), body, []))
+            unknown = ast.Compare(flag, [ast.IsNot()], [ast.Constant(True)])
+            is_staged = ast.BoolOp(ast.Or(), [is_staged, ast.BoolOp(ast.And(), [left, unknown])])
+            pieces = self._for_pieces(loop, [name(items), name(rest), name(item)], values)
+        else:
+            code.append(ast.For(loop.target, name(items), body, []))
+            pieces = self._for_pieces(loop, [name(items), ast.Constant(None), ast.Constant(None)], values)
+        return _placed([*code, ast.If(is_staged, pieces, [])], loop.node)
+
+    def _values(self, statement: Statement, names: Iterable[str]) -> list[ast.expr]:
+        """The present values of names, some of which may have none."""
+        sure = self.definite.before.get(id(statement.node), frozenset())
+        return [
+            name(n) if n in sure or (n.startswith(HIDDEN) and n != RETURNED) else _maybe(n) for n in in_order(names)
+        ]
+
+    # ---- staged code
+
+    def staged(self, block: Block) -> Code:
+        return [node for statement in block for node in self._staged(statement)]
+
+    def _staged(self, statement: Statement) -> Code:
+        if isinstance(statement, Jump):
+            return [self.expressions.statement(node, True) for node in statement.sets]
+        if isinstance(statement, Branch):
+            values = [name(n) for n in in_order(self._branch_state(statement))]
+            pieces = self._branch_pieces(statement, self.expressions.staged(statement.test), values)
+            return _placed(pieces, statement.node)
+        if isinstance(statement, Loop) and statement.test:
+            values = [name(n) for n in in_order(liveness.carried(statement))]
+            return _placed(self._while_pieces(statement, values), statement.node)
+        if isinstance(statement, Loop):
+            values = [name(n) for n in in_order(self._for_state(statement))]
+            nothing = ast.Constant(None)
+            given = [self._items(statement, True), nothing, nothing]
+            return _placed(self._for_pieces(statement, given, values), statement.node)
+        if isinstance(statement, Nest):
+            return [self._nest(statement, lambda block: self.staged(block) or [ast.Pass()], True)]
+        return self._staged_simple(statement)
+
+    def _staged_simple(self, statement: Statement) -> Code:
+        node = statement.node
+        if isinstance(node, ast.Assert):
+            return self._assert(statement, node, True)
+        if isinstance(node, ast.Delete):
+            return _placed([_deleted(target) for target in node.targets], node)
+        target = _item_target(node)
+        if target is not None:
+            assert isinstance(node, ast.Assign | ast.AugAssign)
+            index = _as_index(self.expressions.staged(target.slice))
+            value = self.expressions.staged(node.value)
+            if isinstance(node, ast.AugAssign):
+                value = ast.BinOp(ast.Subscript(_loaded(target.value), index, ast.Load()), node.op, value)
+            return _placed([_assign(target.value.id, call("replaced", _loaded(target.value), index, value))], node)
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            # In place would change what the caller holds; a carry gets a new value.
+            held = self.expressions.reading(node.target)
+            return _placed([_assign(node.target.id, ast.BinOp(held, node.op, self.expressions.staged(node.value)))], node)
+        return [self.expressions.statement(node, True)]
+
+    # ---- pieces
+
+    def _branch_state(self, branch: Branch) -> Names:
+        """What the two paths of a branch are given: what they may assign, and somebody reads before."""
+        both = [liveness.live_before(block, branch.after) for block in (branch.body, branch.orelse)]
+        return branch.writes & (both[0] | both[1])
+
+    def _for_state(self, loop: Loop) -> Names:
+        return liveness.carried(loop)
+
+    def _branch_pieces(self, branch: Branch, test: ast.expr, values: list[ast.expr]) -> Code:
+        results, given = in_order(branch.writes & branch.after), in_order(self._branch_state(branch))
+        pieces = [
+            _function(f"{HIDDEN}_{word}{branch.number}", given, self.staged(block), results)
+            for word, block in (("true", branch.body), ("false", branch.orelse))
+        ]
+        site = self._site("if", branch, results)
+        return [*pieces, _unpacked(results, ast.Call(name(site), [test, *map(_named, pieces), *values], []))]
+
+    def _while_pieces(self, loop: Loop, values: list[ast.expr]) -> Code:
+        assert loop.test
+        state = in_order(liveness.carried(loop))
+        test = self.expressions.staged(loop.test)
+        if loop.flag:
+            test = call("goes_on", name(loop.flag), late(test))
+        answer = ast.copy_location(ast.Return(test), loop.test)
+        pieces = [
+            _function(f"{HIDDEN}_test{loop.number}", state, [answer], None),
+            _function(f"{HIDDEN}_body{loop.number}", state, self.staged(loop.body), state),
+        ]
+        site = self._site("while", loop, state)
+        return [*pieces, _unpacked(state, ast.Call(name(site), [*map(_named, pieces), *values], []))]
+
+    def _for_pieces(self, loop: Loop, given: list[ast.expr], values: list[ast.expr]) -> Code:
+        assert loop.target
+        state, item = in_order(self._for_state(loop)), f"{HIDDEN}_next{loop.number}"
+        code = [*_placed([_assign_to(loop.target, name(item))], loop.node), *self.staged(loop.body)]
+        piece = _function(f"{HIDDEN}_body{loop.number}", (item, *state), code, state)
+        site = self._site("for", loop, state)
+        return [piece, _unpacked(state, ast.Call(name(site), [*given, _named(piece), *values], []))]
+
+    def _items(self, loop: Loop, is_staged: bool) -> ast.expr:
+        """What a `for` runs through, or its bounds or arrays, if it may be staged."""
+        node = loop.items
+        assert node
+        rewritten = self.expressions.staged(node) if is_staged else self.expressions.plain(node)
+        several = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords
+        if several and isinstance(rewritten, ast.Call) and node.func.id in ("range", "enumerate", "zip", "reversed"):
+            return call("items_of", rewritten.func, *rewritten.args)
+        return call("items", rewritten)
+
+    def _assert(self, statement: Statement, node: ast.Assert, is_staged: bool) -> Code:
+        results = in_order(statement.after & self.definite.locals)
+        test = self.expressions.staged(node.test) if is_staged else self.expressions.plain(node.test)
+        message = late(self.expressions.staged(node.msg) if node.msg else ast.Constant(None))
+        given = [name(n) for n in results] if is_staged else self._values(statement, results)
+        site = self._site("assert", statement, results)
+        check = _unpacked(results, ast.Call(name(site), [name(CONDITION), message, *given], []))
+        again = ast.Assert(name(CONDITION), self.expressions.plain(node.msg) if node.msg else None)
+        return _placed([_assign(CONDITION, test), ast.If(_may_be_staged(), [check], [again])], node)
+
+    def _nest(self, statement: Nest, emitted: "Emitted", is_staged: bool) -> ast.stmt:
+        node = self.expressions.statement(_hollow(statement.node), is_staged)
+        for label, block in statement.blocks.items():
+            setattr(node, label, emitted(block) if block else [])
+        for handler, block in zip(getattr(node, "handlers", []), statement.handlers, strict=True):
+            handler.body = emitted(block)
+        return node
+
+    def _site(self, kind: str, statement: Statement, names: Sequence[str]) -> str:
+        number = statement.number if isinstance(statement, Branch | Loop) else next(self.numbers)
+        label = f"{HIDDEN}_{kind}{number}"
+        if label not in self.sites:
+            flag = names.index(statement.flag) if isinstance(statement, Loop) and statement.flag in names else -1
+            unsure = tuple(n in self.definite.unsure for n in names)
+            limits = restrictions.of(statement.node, statement.writes, self.where)
+            limits = limits._replace(refused=(*limits.refused, *self.stale.get(id(statement.node), ())))
+            self.sites[label] = Site(kind, self.where(statement.node), tuple(names), unsure, flag, limits)
+        return label
+
+
+# ---- parts of code
+
+
+class Emitted(Protocol):
+    def __call__(self, block: Block) -> Code: ...
+
+
+class Where(Protocol):
+    def __call__(self, node: ast.AST) -> str: ...
+
+
+def _placed(code: Sequence[ast.stmt], place: ast.stmt) -> Code:
+    """Give generated statements the position of a header, and of no more: what lies in a body has its own."""
+    last = getattr(place, "test", None) or getattr(place, "iter", None) or place
+    if isinstance(place, ast.With | ast.Try | ast.TryStar):
+        last = place
+    for node in code:
+        if not hasattr(node, "lineno"):
+            node.lineno, node.col_offset = place.lineno, place.col_offset
+            node.end_lineno, node.end_col_offset = last.end_lineno, last.end_col_offset
+    return list(code)
+
+
+def _assign(label: str, value: ast.expr) -> ast.Assign:
+    return ast.Assign([ast.Name(label, ast.Store())], value)
+
+
+def _assign_to(target: ast.expr, value: ast.expr) -> ast.Assign:
+    return ast.Assign([target], value)
+
+
+def _loaded(node: ast.expr) -> ast.Name:
+    assert isinstance(node, ast.Name)
+    return name(node.id)
+
+
+def _named(piece: ast.FunctionDef) -> ast.expr:
+    return name(piece.name)
+
+
+def _may_be_staged() -> ast.expr:
+    questions = [ast.Compare(name(CONDITION), [ast.IsNot()], [ast.Constant(truth)]) for truth in (True, False)]
+    return ast.BoolOp(ast.And(), [*questions, call("is_staged", name(CONDITION))])
+
+
+def _maybe(label: str) -> ast.expr:
+    return call("maybe", late(name(label)), ast.Constant(label))
+
+
+def _function(label: str, given: Sequence[str], body: Code, results: Sequence[str] | None) -> ast.FunctionDef:
+    arguments = ast.arguments([], [ast.arg(n) for n in given], None, [], [], None, [])
+    if results is not None:
+        body = [*body, ast.Return(ast.Tuple([name(n) for n in results], ast.Load()))]
+    node = ast.FunctionDef(label, arguments, body, [], None, None)
+    if sys.version_info >= (3, 12):
+        node.type_params = []
+    return node
+
+
+def _unpacked(names: Sequence[str], value: ast.expr) -> ast.stmt:
+    if not names:
+        return ast.Expr(value)
+    return _assign_to(ast.Tuple([ast.Name(n, ast.Store()) for n in names], ast.Store()), value)
+
+
+def _item_target(node: ast.stmt) -> ast.Subscript | None:
+    """The `x[i]` that a statement assigns to, where x is a name."""
+    target = node.targets[0] if isinstance(node, ast.Assign) else node.target if isinstance(node, ast.AugAssign) else None
+    return target if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name) else None
+
+
+def _as_index(node: ast.expr) -> ast.expr:
+    """What stands between brackets, as a value: slices are calls of `slice`."""
+    if isinstance(node, ast.Slice):
+        return call("slice", *(part or ast.Constant(None) for part in (node.lower, node.upper, node.step)))
+    if isinstance(node, ast.Tuple):
+        return ast.Tuple([_as_index(part) for part in node.elts], ast.Load())
+    return node
+
+
+def _deleted(target: ast.expr) -> ast.stmt:
+    """A staged piece returns all of its names, so one that is deleted gets what stands for no value."""
+    if isinstance(target, ast.Name):
+        return _assign(target.id, call("Unassigned", ast.Constant(target.id)))
+    return ast.Delete([target])
+
+
+def _hollow(node: ast.stmt) -> ast.stmt:
+    """A `with` or a `try` without its blocks."""
+    new = copy.copy(node)
+    for label in ("body", "orelse", "finalbody"):
+        if hasattr(new, label):
+            setattr(new, label, [])
+    if isinstance(new, ast.Try | ast.TryStar):
+        new.handlers = [copy.copy(handler) for handler in new.handlers]
+        for handler in new.handlers:
+            handler.body = []
+    return new

@@ -1,0 +1,53 @@
+"""What is told when a statement comes to be staged: that it cannot be, or that a part of it runs once only."""
+
+import warnings
+from collections import deque
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+from dynloop.errors import StagingError
+from dynloop.syntax.arrays import Staging, is_array
+from dynloop.syntax.site import Site
+from dynloop.syntax.state import described
+
+_CONTAINERS = (list, set, dict, bytearray, deque)
+
+
+def refuse(site: Site, piece: Callable[..., Any]) -> None:
+    """Raise for what the statement must not do if it is staged; warn of what it had better not."""
+    for limit in site.limits.refused:
+        if not limit.name or isinstance(_value(piece, limit.name), _CONTAINERS):
+            raise StagingError(f"{site} depends on traced values and must be staged, but {limit.where} {limit.what}")
+    for limit in site.limits.once:
+        warnings.warn(
+            f"{site} is staged, and {limit.where} {limit.what}, which runs while it is traced, and not at every step; "
+            "use observe=dynloop.on_step(...), or what the array library has for it",
+            stacklevel=_frames_to_user(),
+        )
+
+
+def _frames_to_user() -> int:
+    """How far up the stack the user's function is, as `warnings` counts."""
+    return 5
+
+
+def _value(piece: Callable[..., Any], name: str) -> Any:
+    """What a name means inside of a piece, if it only reads it."""
+    if not isinstance(piece, FunctionType):
+        return None
+    cells = dict(zip(piece.__code__.co_freevars, piece.__closure__ or (), strict=True))
+    try:
+        return cells[name].cell_contents if name in cells else piece.__globals__.get(name)
+    except ValueError:  # not assigned yet
+        return None
+
+
+def scalar(staging: Staging, what: str, condition: Any) -> Any:
+    """A condition as one boolean."""
+    if not is_array(condition):
+        return bool(condition)
+    if condition.shape != ():
+        kind = staging.kind(condition)
+        raise StagingError(f"{what}: the condition must be a scalar, got {kind} (use where, or vmap)")
+    return staging.truth(condition)
