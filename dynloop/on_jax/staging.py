@@ -18,6 +18,8 @@ from dynloop.on_jax.guard import Alarm, guarded
 from dynloop.on_jax.leaves import KINDS
 from dynloop.syntax.arrays import Kind
 
+NAME = "jax"
+
 _NUMERIC = frozenset("biufcV")
 
 

@@ -44,6 +44,9 @@ class Traced(Protocol):
 class Staging(Protocol):
     """What a backend offers to `dynloop.syntax`, beside its loops."""
 
+    NAME: str
+    """Of the library, as `backend=` calls it."""
+
     def is_leaf(self, value: Any) -> bool:
         """Whether a part of a pytree is an array or a number."""
         ...

@@ -31,6 +31,7 @@ def loop(function: Any = None, **options: Any) -> Any:
 
 
 def source(function: Callable[..., Any]) -> str:
-    tree = copy.copy(getattr(function, _ATTRIBUTE).tree)
+    rewritten: Rewritten = getattr(function, _ATTRIBUTE)
+    tree = copy.copy(rewritten.tree)
     tree.decorator_list = []
-    return ast.unparse(tree)
+    return "\n\n".join(ast.unparse(node) for node in (*rewritten.pieces.values(), tree))

@@ -1,10 +1,11 @@
 """From a program back to Python: a plain text of it, and for each statement that may be staged its pieces as functions.
 
 The plain text is the user's code with a question at each condition: is this a boolean? As long as it
-is, Python runs as ever, and jumps jump. Where it is an array, the pieces are made, functions of what the
-statement carries that return it anew, and handed to the runtime with the present values; what a piece only reads
-it closes over. Pieces hold the other text, in which all statements are pieces, since they run while
-tracing only. So a function's text grows with the depth of nesting, and not with its power.
+is, Python runs as ever, and jumps jump. Where it is an array, the statement is handed to the runtime with the present
+values of what it carries and of what it reads. The runtime has its pieces: functions of those values
+that return the carried ones anew. They stand beside the function and not in it, so that each statement
+is written twice, however deep it is nested: in the plain text, and in a piece, where all statements are
+handed over, since pieces run while tracing only. (Johnsson 1985 calls it lambda lifting.)
 
 Generated statements have the position of the header that they stand for: tracebacks and debuggers
 show the user's lines.
@@ -13,17 +14,18 @@ show the user's lines.
 import ast
 import copy
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Protocol
 
-from dynloop.syntax import liveness, restrictions
+from dynloop.syntax import liveness
 from dynloop.syntax.assignment import Assigned
 from dynloop.syntax.expressions import Expressions, call, is_surely_python, late, name
-from dynloop.syntax.names import HIDDEN, RETURNED, in_order
+from dynloop.syntax.names import HIDDEN, NONE, RETURNED, in_order, read
 from dynloop.syntax.program import Block, Branch, Jump, Loop, Names, Nest, Simple, Statement
-from dynloop.syntax.site import Limit, Site
+from dynloop.syntax.restrictions import Restrictions
+from dynloop.syntax.site import Site
 
 Code = list[ast.stmt]
 
@@ -33,13 +35,14 @@ _ITEM = f"{HIDDEN}_index", f"{HIDDEN}_new"
 
 @dataclass
 class Emitter:
-    """sites: filled while statements are emitted, by the name under which the code calls them."""
+    """sites, pieces: filled while statements are emitted, by the names under which the code calls them."""
 
     expressions: Expressions
     definite: Assigned
     where: "Where"
-    stale: dict[int, tuple[Limit, ...]]
+    limits: Restrictions
     sites: dict[str, Site] = field(default_factory=dict)
+    pieces: dict[str, ast.FunctionDef] = field(default_factory=dict)
     numbers: "count[int]" = field(default_factory=lambda: count(1))
 
     # ---- code that is not staged
@@ -86,9 +89,10 @@ class Emitter:
         body, orelse = self.plain(branch.body), self.plain(branch.orelse) if branch.orelse else []
         if is_surely_python(branch.test):
             return _placed([ast.If(test, body, orelse)], branch.node)
-        pieces = self._branch_pieces(branch, name(CONDITION), self._values(branch, self._branch_state(branch)))
+        site = self._branch_site(branch)
+        handed = self._handed(site, branch, [name(CONDITION)], is_staged=False)
         plain = ast.If(name(CONDITION), body, orelse)
-        return _placed([_assign(CONDITION, test), ast.If(_may_be_staged(), pieces, [plain])], branch.node)
+        return _placed([_assign(CONDITION, test), ast.If(_may_be_staged(), [handed], [plain])], branch.node)
 
     def _plain_while(self, loop: Loop) -> Code:
         assert loop.test
@@ -98,48 +102,51 @@ class Emitter:
             flag = name(loop.flag)
             goes_on = call("goes_on", flag, late(self.expressions.staged(loop.test)))
             test = ast.IfExp(ast.Compare(flag, [ast.Is()], [ast.Constant(False)]), test, goes_on)
-        pieces = [*self._while_pieces(loop, self._values(loop, liveness.carried(loop))), ast.Break()]
+        handed = self._handed(self._while_site(loop), loop, [], is_staged=False)
         is_not = ast.Compare(name(CONDITION), [ast.IsNot()], [ast.Constant(False)])
         asks: Code = [
-            ast.If(ast.BoolOp(ast.And(), [is_not, call("is_staged", name(CONDITION))]), pieces, []),
+            ast.If(ast.BoolOp(ast.And(), [is_not, call("is_staged", name(CONDITION))]), [handed, ast.Break()], []),
             ast.If(ast.UnaryOp(ast.Not(), name(CONDITION)), [ast.Break()], []),
         ]
         is_true = ast.Compare(name(CONDITION), [ast.IsNot()], [ast.Constant(True)])
-        head: Code = [_assign(CONDITION, test), ast.If(is_true, asks, [])]
-        return _placed([ast.While(ast.Constant(True), [*_placed(head, loop.node), *self.plain(loop.body)], [])], loop.node)
+        head = _placed([_assign(CONDITION, test), ast.If(is_true, _placed(asks, loop.node), [])], loop.node)
+        return _placed([ast.While(ast.Constant(True), [*head, *self.plain(loop.body)], [])], loop.node)
 
     def _plain_for(self, loop: Loop) -> Code:
         assert loop.target
         items, rest, item = (f"{HIDDEN}_{word}{loop.number}" for word in ("items", "rest", "next"))
-        values = self._values(loop, self._for_state(loop))
         body = self.plain(loop.body)
         is_staged: ast.expr = ast.Compare(
             ast.Attribute(name(items), "__class__", ast.Load()),
             [ast.Is()],
             [ast.Attribute(name(HIDDEN), "Staged", ast.Load())],
         )
-        code = [_assign(items, self._items(loop, False))]
+        code: Code = [_assign(items, self._items(loop, False))]
+        given: list[ast.expr] = [name(items), ast.Constant(None), ast.Constant(None)]
         if loop.flag:
             flag = name(loop.flag)
             left = ast.Compare(flag, [ast.IsNot()], [ast.Constant(False)])
-            body = _placed([_assign_to(loop.target, name(item))], loop.node) + body
+            body = [*_placed([_assign_to(loop.target, name(item))], loop.node), *body]
             body += _placed([ast.If(left, [ast.Break()], [])], loop.node)
             code += [_assign(rest, call("iterator", name(items))), _assign(item, ast.Constant(None))]
             code.append(ast.For(ast.Name(item, ast.Store()), name(rest), body, []))
             unknown = ast.Compare(flag, [ast.IsNot()], [ast.Constant(True)])
             is_staged = ast.BoolOp(ast.Or(), [is_staged, ast.BoolOp(ast.And(), [left, unknown])])
-            pieces = self._for_pieces(loop, [name(items), name(rest), name(item)], values)
+            given[1:] = [name(rest), name(item)]
         else:
             code.append(ast.For(loop.target, name(items), body, []))
-            pieces = self._for_pieces(loop, [name(items), ast.Constant(None), ast.Constant(None)], values)
-        return _placed([*code, ast.If(is_staged, pieces, [])], loop.node)
+        handed = self._handed(self._for_site(loop), loop, given, is_staged=False)
+        return _placed([*code, ast.If(is_staged, [handed], [])], loop.node)
 
-    def _values(self, statement: Statement, names: Iterable[str]) -> list[ast.expr]:
-        """The present values of names, some of which may have none."""
+    def _handed(self, site: str, statement: Statement, given: list[ast.expr], is_staged: bool) -> ast.stmt:
+        """Call a statement by its name, with what it carries and reads, and take what it returns."""
+        known = self.sites[site]
         sure = self.definite.before.get(id(statement.node), frozenset())
-        return [
-            name(n) if n in sure or (n.startswith(HIDDEN) and n != RETURNED) else _maybe(n) for n in in_order(names)
+        values = [
+            name(n) if is_staged or n in sure or (n.startswith(HIDDEN) and n != RETURNED) else _maybe(n)
+            for n in (*known.given, *known.reads)
         ]
+        return _unpacked(known.names, ast.Call(name(site), [*given, *values], []))
 
     # ---- staged code
 
@@ -150,17 +157,14 @@ class Emitter:
         if isinstance(statement, Jump):
             return [self.expressions.statement(node, True) for node in statement.sets]
         if isinstance(statement, Branch):
-            values = [name(n) for n in in_order(self._branch_state(statement))]
-            pieces = self._branch_pieces(statement, self.expressions.staged(statement.test), values)
-            return _placed(pieces, statement.node)
+            given = [self.expressions.staged(statement.test)]
+            return _placed([self._handed(self._branch_site(statement), statement, given, True)], statement.node)
         if isinstance(statement, Loop) and statement.test:
-            values = [name(n) for n in in_order(liveness.carried(statement))]
-            return _placed(self._while_pieces(statement, values), statement.node)
+            return _placed([self._handed(self._while_site(statement), statement, [], True)], statement.node)
         if isinstance(statement, Loop):
-            values = [name(n) for n in in_order(self._for_state(statement))]
             nothing = ast.Constant(None)
             given = [self._items(statement, True), nothing, nothing]
-            return _placed(self._for_pieces(statement, given, values), statement.node)
+            return _placed([self._handed(self._for_site(statement), statement, given, True)], statement.node)
         if isinstance(statement, Nest):
             return [self._nest(statement, lambda block: self.staged(block) or [ast.Pass()], True)]
         return self._staged_simple(statement)
@@ -187,44 +191,78 @@ class Emitter:
 
     # ---- pieces
 
-    def _branch_state(self, branch: Branch) -> Names:
-        """What the two paths of a branch are given: what they may assign, and somebody reads before."""
-        both = [liveness.live_before(block, branch.after) for block in (branch.body, branch.orelse)]
-        return branch.writes & (both[0] | both[1])
+    def _branch_site(self, branch: Branch) -> str:
+        label = f"{HIDDEN}_if{branch.number}"
+        if label not in self.sites:
+            exposed = [liveness.live_before(block, branch.after) for block in (branch.body, branch.orelse)]
+            results = in_order(branch.writes & branch.after)
+            given = in_order(branch.writes & (exposed[0] | exposed[1]))
+            reads = self._reads(branch.writes, *(liveness.live_before(b, NONE) for b in (branch.body, branch.orelse)))
+            pieces = [
+                self._piece(f"{word}{branch.number}", (*given, *reads), self.staged(block), results, branch.node)
+                for word, block in (("true", branch.body), ("false", branch.orelse))
+            ]
+            self._add(label, "if", branch, results, given, reads, pieces)
+        return label
 
-    def _for_state(self, loop: Loop) -> Names:
-        return liveness.carried(loop)
-
-    def _branch_pieces(self, branch: Branch, test: ast.expr, values: list[ast.expr]) -> Code:
-        results, given = in_order(branch.writes & branch.after), in_order(self._branch_state(branch))
-        pieces = [
-            _function(f"{HIDDEN}_{word}{branch.number}", given, self.staged(block), results)
-            for word, block in (("true", branch.body), ("false", branch.orelse))
-        ]
-        site = self._site("if", branch, results)
-        return [*pieces, _unpacked(results, ast.Call(name(site), [test, *map(_named, pieces), *values], []))]
-
-    def _while_pieces(self, loop: Loop, values: list[ast.expr]) -> Code:
+    def _while_site(self, loop: Loop) -> str:
         assert loop.test
-        state = in_order(liveness.carried(loop))
-        test = self.expressions.staged(loop.test)
-        if loop.flag:
-            test = call("goes_on", name(loop.flag), late(test))
-        answer = ast.copy_location(ast.Return(test), loop.test)
-        pieces = [
-            _function(f"{HIDDEN}_test{loop.number}", state, [answer], None),
-            _function(f"{HIDDEN}_body{loop.number}", state, self.staged(loop.body), state),
-        ]
-        site = self._site("while", loop, state)
-        return [*pieces, _unpacked(state, ast.Call(name(site), [*map(_named, pieces), *values], []))]
+        label = f"{HIDDEN}_while{loop.number}"
+        if label not in self.sites:
+            state = in_order(liveness.carried(loop))
+            asked = frozenset({*read(loop.test), *([loop.flag] if loop.flag else [])})
+            reads = self._reads(loop.writes, asked, liveness.live_before(loop.body, NONE))
+            test = self.expressions.staged(loop.test)
+            if loop.flag:
+                test = call("goes_on", name(loop.flag), late(test))
+            answer = ast.copy_location(ast.Return(test), loop.test)
+            pieces = [
+                self._piece(f"test{loop.number}", (*state, *reads), [answer], None, loop.node),
+                self._piece(f"body{loop.number}", (*state, *reads), self.staged(loop.body), state, loop.node),
+            ]
+            self._add(label, "while", loop, state, state, reads, pieces)
+        return label
 
-    def _for_pieces(self, loop: Loop, given: list[ast.expr], values: list[ast.expr]) -> Code:
+    def _for_site(self, loop: Loop) -> str:
         assert loop.target
-        state, item = in_order(self._for_state(loop)), f"{HIDDEN}_next{loop.number}"
-        code = [*_placed([_assign_to(loop.target, name(item))], loop.node), *self.staged(loop.body)]
-        piece = _function(f"{HIDDEN}_body{loop.number}", (item, *state), code, state)
-        site = self._site("for", loop, state)
-        return [piece, _unpacked(state, ast.Call(name(site), [*given, _named(piece), *values], []))]
+        label = f"{HIDDEN}_for{loop.number}"
+        if label not in self.sites:
+            state, item = in_order(liveness.carried(loop)), f"{HIDDEN}_next{loop.number}"
+            # A target such as `x[i]` or `self.x` reads names too.
+            reads = self._reads(loop.writes, liveness.live_before(loop.body, NONE), frozenset(read(loop.target)))
+            code = [*_placed([_assign_to(loop.target, name(item))], loop.node), *self.staged(loop.body)]
+            pieces = [self._piece(f"body{loop.number}", (item, *state, *reads), code, state, loop.node)]
+            self._add(label, "for", loop, state, state, reads, pieces)
+        return label
+
+    def _reads(self, writes: Names, *exposed: Names) -> tuple[str, ...]:
+        """Names of the function that pieces read and do not assign."""
+        names = NONE.union(*exposed) - writes
+        return in_order(n for n in names if n in self.definite.locals or n.startswith(HIDDEN))
+
+    def _piece(
+        self, label: str, given: Sequence[str], body: Code, results: Sequence[str] | None, place: ast.stmt
+    ) -> str:
+        label = f"{HIDDEN}_{label}"
+        self.pieces[label] = function = _function(label, given, body, results)
+        _placed([function, function.body[-1]], place)
+        return label
+
+    def _add(
+        self,
+        label: str,
+        kind: str,
+        statement: Statement,
+        names: tuple[str, ...],
+        given: tuple[str, ...],
+        reads: tuple[str, ...],
+        pieces: Sequence[str] = (),
+    ) -> None:
+        flag = names.index(statement.flag) if isinstance(statement, Loop) and statement.flag in names else -1
+        unsure = tuple(n in self.definite.unsure for n in names)
+        limits = self.limits.within(statement.node, statement.writes)
+        where = self.where(statement.node)
+        self.sites[label] = Site(kind, where, names, unsure, flag, given, reads, tuple(pieces), limits)
 
     def _items(self, loop: Loop, is_staged: bool) -> ast.expr:
         """What a `for` runs through, or its bounds or arrays, if it may be staged."""
@@ -237,14 +275,15 @@ class Emitter:
         return call("items", rewritten)
 
     def _assert(self, statement: Statement, node: ast.Assert, is_staged: bool) -> Code:
-        results = in_order(statement.after & self.definite.locals)
+        label = f"{HIDDEN}_assert{node.lineno}_{node.col_offset}"
+        if label not in self.sites:
+            results = in_order(statement.after & self.definite.locals)
+            self._add(label, "assert", statement, results, results, ())
         test = self.expressions.staged(node.test) if is_staged else self.expressions.plain(node.test)
         message = late(self.expressions.staged(node.msg) if node.msg else ast.Constant(None))
-        given = [name(n) for n in results] if is_staged else self._values(statement, results)
-        site = self._site("assert", statement, results)
-        check = _unpacked(results, ast.Call(name(site), [name(CONDITION), message, *given], []))
+        handed = self._handed(label, statement, [name(CONDITION), message], is_staged)
         again = ast.Assert(name(CONDITION), self.expressions.plain(node.msg) if node.msg else None)
-        return _placed([_assign(CONDITION, test), ast.If(_may_be_staged(), [check], [again])], node)
+        return _placed([_assign(CONDITION, test), ast.If(_may_be_staged(), [handed], [again])], node)
 
     def _nest(self, statement: Nest, emitted: "Emitted", is_staged: bool) -> ast.stmt:
         node = self.expressions.statement(_hollow(statement.node), is_staged)
@@ -253,17 +292,6 @@ class Emitter:
         for handler, block in zip(getattr(node, "handlers", []), statement.handlers, strict=True):
             handler.body = emitted(block)
         return node
-
-    def _site(self, kind: str, statement: Statement, names: Sequence[str]) -> str:
-        number = statement.number if isinstance(statement, Branch | Loop) else next(self.numbers)
-        label = f"{HIDDEN}_{kind}{number}"
-        if label not in self.sites:
-            flag = names.index(statement.flag) if isinstance(statement, Loop) and statement.flag in names else -1
-            unsure = tuple(n in self.definite.unsure for n in names)
-            limits = restrictions.of(statement.node, statement.writes, self.where)
-            limits = limits._replace(refused=(*limits.refused, *self.stale.get(id(statement.node), ())))
-            self.sites[label] = Site(kind, self.where(statement.node), tuple(names), unsure, flag, limits)
-        return label
 
 
 # ---- parts of code
@@ -300,10 +328,6 @@ def _assign_to(target: ast.expr, value: ast.expr) -> ast.Assign:
 def _loaded(node: ast.expr) -> ast.Name:
     assert isinstance(node, ast.Name)
     return name(node.id)
-
-
-def _named(piece: ast.FunctionDef) -> ast.expr:
-    return name(piece.name)
 
 
 def _may_be_staged() -> ast.expr:

@@ -29,7 +29,18 @@ def walk_scope(*roots: ast.AST) -> Iterator[ast.AST]:
         node = pending.pop()
         yield node
         if not isinstance(node, SCOPES):
-            pending.extend(ast.iter_child_nodes(node))
+            pending.extend(children(node))
+
+
+def children(node: ast.AST) -> list[ast.AST]:
+    """The nodes right inside of a node."""
+    found: list[ast.AST] = []
+    for value in vars(node).values():
+        if isinstance(value, ast.AST):
+            found.append(value)
+        elif isinstance(value, list):
+            found += [part for part in value if isinstance(part, ast.AST)]
+    return found
 
 
 def bound(*roots: ast.AST) -> set[str]:
@@ -98,7 +109,7 @@ def _loads(node: ast.AST, own: frozenset[str]) -> Iterator[ast.Name]:
             yield node.target
         yield from _loads(node.value, own)
     else:
-        for child in ast.iter_child_nodes(node):
+        for child in children(node):
             yield from _loads(child, own)
 
 
@@ -125,7 +136,7 @@ def captured(*roots: ast.AST) -> set[str]:
             found |= read(node)
         elif isinstance(node, (*COMPREHENSIONS, ast.ClassDef)):
             # What a scope inside captures may be this one's.
-            for child in ast.iter_child_nodes(node):
+            for child in children(node):
                 found |= captured(child)
             if isinstance(node, ast.GeneratorExp | ast.ClassDef):
                 found |= read(node)

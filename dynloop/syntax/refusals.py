@@ -2,7 +2,7 @@
 
 import warnings
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -14,10 +14,10 @@ from dynloop.syntax.state import described
 _CONTAINERS = (list, set, dict, bytearray, deque)
 
 
-def refuse(site: Site, piece: Callable[..., Any]) -> None:
+def refuse(site: Site, reads: Sequence[Any], piece: Callable[..., Any]) -> None:
     """Raise for what the statement must not do if it is staged; warn of what it had better not."""
     for limit in site.limits.refused:
-        if not limit.name or isinstance(_value(piece, limit.name), _CONTAINERS):
+        if not limit.name or isinstance(_value(site, reads, piece, limit.name), _CONTAINERS):
             raise StagingError(f"{site} depends on traced values and must be staged, but {limit.where} {limit.what}")
     for limit in site.limits.once:
         warnings.warn(
@@ -32,15 +32,14 @@ def _frames_to_user() -> int:
     return 5
 
 
-def _value(piece: Callable[..., Any], name: str) -> Any:
-    """What a name means inside of a piece, if it only reads it."""
+def _value(site: Site, reads: Sequence[Any], piece: Callable[..., Any], name: str) -> Any:
+    """What a name means inside of a piece that only reads it."""
+    if name in site.reads:
+        return reads[site.reads.index(name)]
     if not isinstance(piece, FunctionType):
         return None
     cells = dict(zip(piece.__code__.co_freevars, piece.__closure__ or (), strict=True))
-    try:
-        return cells[name].cell_contents if name in cells else piece.__globals__.get(name)
-    except ValueError:  # not assigned yet
-        return None
+    return cells[name].cell_contents if name in cells else piece.__globals__.get(name)
 
 
 def scalar(staging: Staging, what: str, condition: Any) -> Any:

@@ -6,9 +6,10 @@ before the loop keeps reading the names of the function, not those that the loop
 """
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from dynloop.syntax.names import FUNCTIONS, assigned, bound, captured, walk_scope
+from dynloop.syntax.names import FUNCTIONS, captured, walk_scope
 from dynloop.syntax.site import Limit, Limits
 
 CHANGING = frozenset(
@@ -17,66 +18,72 @@ CHANGING = frozenset(
 """Methods that change a list, a set, a dict or a deque."""
 
 
-def of(node: ast.stmt, writes: frozenset[str], where: Callable[[ast.AST], str]) -> Limits:
-    """What must not, or had better not, stand in this statement if it is staged."""
-    if isinstance(node, ast.Assert):
-        return Limits()
-    blocks = [*getattr(node, "body", []), *getattr(node, "orelse", [])]
-    refused = [*_outside_writes(blocks, where), *_raises(node, where)]
-    return Limits((*refused, *_growing(blocks, writes, where)), tuple(_printing(blocks, where)))
+@dataclass(frozen=True)
+class Restrictions:
+    """What a function has of it, each with the node that it is found at, and a word for its kind."""
+
+    found: list[tuple[ast.AST, str, Limit]]
+
+    def within(self, statement: ast.stmt, writes: frozenset[str]) -> Limits:
+        """What is wrong with staging this statement, which may assign these names."""
+        refused: list[Limit] = []
+        once: list[Limit] = []
+        for node, kind, limit in self.found if not isinstance(statement, ast.Assert) else ():
+            is_inside = _contains(statement, node)
+            if kind == "print" and is_inside:
+                once.append(limit)
+            elif kind == "write" and is_inside:
+                refused.append(limit)
+            elif kind == "raise" and isinstance(statement, ast.If) and node in (*statement.body, *statement.orelse):
+                # The branches of an `if` are traced both, whatever the condition.
+                refused.append(limit)
+            elif kind == "change" and is_inside and limit.name not in writes:
+                refused.append(limit)
+            elif kind == "capture" and not is_inside and limit.name in writes and _is_before(node, statement):
+                refused.append(limit._replace(name=""))
+        return Limits(tuple(refused), tuple(once))
 
 
-def _outside_writes(blocks: list[ast.stmt], where: Callable[[ast.AST], str]) -> Iterator[Limit]:
-    for node in walk_scope(*blocks):
-        is_written = isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load)
-        if is_written and isinstance(node.ctx, ast.Del):
-            yield Limit(where(node), f"deletes '{ast.unparse(node)}'; use a local variable")
-        elif is_written and not (isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name)):
-            yield Limit(where(node), f"assigns to '{ast.unparse(node)}'; use a local variable")
+def _contains(statement: ast.stmt, node: ast.AST) -> bool:
+    first, last = (statement.lineno, statement.col_offset), (statement.end_lineno, statement.end_col_offset)
+    at = getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
+    # The rest of a block that stands under a flag begins where its first statement does.
+    last = (last[0] or 0, last[1] or 0)
+    rest = statement.body[-1] if isinstance(statement, ast.If) else statement
+    return first <= at <= max(last, (rest.end_lineno or 0, rest.end_col_offset or 0))
 
 
-def _raises(node: ast.stmt, where: Callable[[ast.AST], str]) -> Iterator[Limit]:
-    """The branches of an `if` are traced both, whatever the condition."""
-    if isinstance(node, ast.If):
-        for statement in (*node.body, *node.orelse):
-            if isinstance(statement, ast.Raise):
-                yield Limit(where(statement), "raises, and a compiled program cannot; use 'assert'")
+def _is_before(node: ast.AST, statement: ast.stmt) -> bool:
+    return getattr(node, "lineno", 0) < statement.lineno
 
 
-def _growing(blocks: list[ast.stmt], writes: frozenset[str], where: Callable[[ast.AST], str]) -> Iterator[Limit]:
-    for node in _calls(blocks):
-        function = node.func
-        if isinstance(function, ast.Attribute) and function.attr in CHANGING and isinstance(function.value, ast.Name):
-            name = function.value.id
-            if name not in writes:
-                yield Limit(where(node), f"calls '{name}.{function.attr}'; use a local variable, or an array", name)
-
-
-def _printing(blocks: list[ast.stmt], where: Callable[[ast.AST], str]) -> Iterator[Limit]:
-    for node in _calls(blocks):
-        if isinstance(node.func, ast.Name) and node.func.id == "print":
-            yield Limit(where(node), "calls 'print'")
-
-
-def _calls(blocks: list[ast.stmt]) -> Iterator[ast.Call]:
-    return (node for node in walk_scope(*blocks) if isinstance(node, ast.Call))
-
-
-def stale(function: ast.FunctionDef, where: Callable[[ast.AST], str]) -> dict[int, tuple[Limit, ...]]:
-    """For each loop and `if`, by identity: the functions made before it that read names which it assigns."""
-    makers = [node for node in walk_scope(*function.body) if isinstance(node, FUNCTIONS)]
-    found: dict[int, tuple[Limit, ...]] = {}
-    if not makers:
-        return found
-    reads = [(node, captured(node)) for node in makers]
+def restrictions(function: ast.FunctionDef, where: Callable[[ast.AST], str]) -> Restrictions:
+    found: list[tuple[ast.AST, str, Limit]] = []
     for node in walk_scope(*function.body):
-        if isinstance(node, ast.If | ast.While | ast.For):
-            inside = set(map(id, ast.walk(node)))
-            own = assigned(*node.body, *node.orelse) | (bound(node.target) if isinstance(node, ast.For) else set())
-            found[id(node)] = tuple(
-                Limit(where(maker), f"reads {name!r} in a function that is made before; pass it as an argument")
-                for maker, names in reads
-                for name in sorted(names & own)
-                if maker.lineno < node.lineno and id(maker) not in inside
-            )
-    return found
+        if isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            if isinstance(node.ctx, ast.Del):
+                limit = Limit(where(node), f"deletes '{ast.unparse(node)}'; use a local variable")
+                found.append((node, "write", limit))
+            elif not (isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name)):
+                limit = Limit(where(node), f"assigns to '{ast.unparse(node)}'; use a local variable")
+                found.append((node, "write", limit))
+        elif isinstance(node, ast.Raise):
+            found.append((node, "raise", Limit(where(node), "raises, and a compiled program cannot; use 'assert'")))
+        elif isinstance(node, ast.Call):
+            found += _call(node, where)
+        elif isinstance(node, FUNCTIONS):
+            for name in sorted(captured(node)):
+                what = f"reads {name!r} in a function that is made before; pass it as an argument"
+                found.append((node, "capture", Limit(where(node), what, name)))
+    return Restrictions(found)
+
+
+def _call(node: ast.Call, where: Callable[[ast.AST], str]) -> list[tuple[ast.AST, str, Limit]]:
+    function = node.func
+    if isinstance(function, ast.Name) and function.id == "print":
+        return [(node, "print", Limit(where(node), "calls 'print'"))]
+    if isinstance(function, ast.Attribute) and function.attr in CHANGING and isinstance(function.value, ast.Name):
+        name = function.value.id
+        what = f"calls '{name}.{function.attr}'; use a local variable, or an array"
+        return [(node, "change", Limit(where(node), what, name))]
+    return []

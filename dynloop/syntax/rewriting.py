@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from dynloop.syntax import liveness, restrictions, runtime
+from dynloop.syntax import liveness, runtime
 from dynloop.syntax.assignment import definite, with_items_alone
 from dynloop.syntax.check import check
 from dynloop.syntax.emit import Emitter
@@ -22,15 +22,17 @@ from dynloop.syntax.expressions import Expressions, call, name
 from dynloop.syntax.jumps import without_jumps
 from dynloop.syntax.names import HIDDEN, NONE, RETURNED
 from dynloop.syntax.program import Block, Jump, nested
+from dynloop.syntax.restrictions import restrictions
 from dynloop.syntax.site import Site
 from dynloop.syntax.source import definition, enclosing_class
 
 
 @dataclass(frozen=True)
 class Rewritten:
-    """tree: the new `def`.   sites: what it calls, by name."""
+    """tree: the new `def`.   pieces: those of its statements.   sites: the statements, by the names it calls them by."""
 
     tree: ast.FunctionDef
+    pieces: dict[str, ast.FunctionDef]
     sites: dict[str, Site]
 
 
@@ -50,7 +52,7 @@ def rewrite(function: FunctionType) -> Rewritten:
     program = without_jumps(body)
     is_returned_staged = _may_return_staged(program)
     liveness.annotate(program, frozenset({RETURNED}) if is_returned_staged else NONE)
-    emitter = Emitter(Expressions(where, assigned.uses), assigned, where, restrictions.stale(tree, where))
+    emitter = Emitter(Expressions(where, assigned.uses), assigned, where, restrictions(tree, where))
     code = emitter.plain(program)
     if is_returned_staged:
         # Code that is not staged has returned by itself.
@@ -58,8 +60,7 @@ def rewrite(function: FunctionType) -> Rewritten:
     tree.body = code
     # In the new function a decorator only says at which line the definition begins.
     tree.decorator_list = [ast.copy_location(ast.Constant(None), d) for d in tree.decorator_list[:1]]
-    ast.fix_missing_locations(tree)
-    return Rewritten(tree, emitter.sites)
+    return Rewritten(tree, emitter.pieces, emitter.sites)
 
 
 def _may_return_staged(program: Block) -> bool:
@@ -77,49 +78,75 @@ def _is_return(jump: Jump) -> bool:
 def build(function: FunctionType, rewritten: Rewritten, options: dict[str, Any]) -> FunctionType:
     """The function with the new text and everything else as it was."""
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-    hidden: dict[str, Any] = {HIDDEN: runtime}
-    hidden |= {label: runtime.entry(site, options) for label, site in rewritten.sites.items()}
-    code = _compiled(function, rewritten.tree, [*cells, *hidden])
-    closure = tuple(cells[free] if free in cells else CellType(hidden[free]) for free in code.co_freevars)
-    new = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, closure)
-    new.__kwdefaults__ = function.__kwdefaults__
+    cells[HIDDEN] = CellType(runtime)
+    cells |= {label: CellType() for label in rewritten.sites}
+    codes = _compiled(function, rewritten, list(cells))
+
+    def made(label: str) -> FunctionType:
+        closure = tuple(cells[free] for free in codes[label].co_freevars)
+        return FunctionType(codes[label], function.__globals__, function.__name__, None, closure)
+
+    for label, site in rewritten.sites.items():
+        cells[label].cell_contents = runtime.entry(site, tuple(map(made, site.pieces)), options)
+    new = made(function.__code__.co_name)
+    new.__defaults__, new.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
     new.__qualname__, new.__module__ = function.__qualname__, function.__module__
     new.__doc__, new.__annotations__ = function.__doc__, function.__annotations__
     vars(new).update(vars(function))
     return new
 
 
-def _compiled(function: FunctionType, tree: ast.FunctionDef, free: list[str]) -> CodeType:
-    old = function.__code__
-    inner: ast.stmt = tree
+def _compiled(function: FunctionType, rewritten: Rewritten, free: list[str]) -> dict[str, CodeType]:
+    """The code of the function and of the pieces, by name."""
+    old, tree = function.__code__, rewritten.tree
+    inside: list[ast.stmt] = [*rewritten.pieces.values(), tree]
     around = enclosing_class(function)
     if around:
-        inner = ast.ClassDef(around, [], [], [inner], [])
+        inside = [ast.ClassDef(around, [], [], inside, [])]
     arguments = ast.arguments([], [ast.arg(n) for n in free if n != "__class__"], None, [], [], None, [])
-    outer = ast.FunctionDef(f"{HIDDEN}_outer", arguments, [inner], [], None, None)
-    for node in (inner, outer):
+    outer = ast.FunctionDef(f"{HIDDEN}_outer", arguments, inside, [], None, None)
+    for node in (*inside, outer):
         if sys.version_info >= (3, 12) and not hasattr(node, "type_params"):
-            node.type_params = []
-        ast.copy_location(node, tree)
-    module = ast.fix_missing_locations(ast.Module([outer], []))
+            setattr(node, "type_params", [])
+        ast.copy_location(node, node if hasattr(node, "lineno") else tree)
+    module = ast.Module([outer], [])
+    fill_positions(module)
     futures = (getattr(__future__, feature).compiler_flag for feature in __future__.all_feature_names)
     flags = sum(flag for flag in futures if flag & old.co_flags)
     code = compile(module, old.co_filename, "exec", flags=flags, dont_inherit=True)
-    path = [f"{HIDDEN}_outer", *([around] if around else []), old.co_name]
-    for label in path:
-        code = next(c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == label)
-    return _renamed(code, old.co_name, old.co_qualname)
+    for label in [f"{HIDDEN}_outer", *([around] if around else [])]:
+        code = _inner(code)[label]
+    codes = _inner(code)
+    return {label: _renamed(codes[label], old) for label in (*rewritten.pieces, old.co_name)}
 
 
-def _renamed(code: CodeType, label: str, qualified: str) -> CodeType:
+def _inner(code: CodeType) -> dict[str, CodeType]:
+    return {constant.co_name: constant for constant in code.co_consts if isinstance(constant, CodeType)}
+
+
+def _renamed(code: CodeType, old: CodeType) -> CodeType:
     """The pieces carry the function's name too, by which a traceback calls them."""
+    return code.replace(co_name=old.co_name, co_qualname=old.co_qualname)
 
-    def inside(constant: Any) -> Any:
-        if not isinstance(constant, CodeType):
-            return constant
-        if constant.co_name.startswith(HIDDEN):
-            return _renamed(constant, label, qualified)
-        return constant
 
-    constants = tuple(map(inside, code.co_consts))
-    return code.replace(co_consts=constants, co_name=label, co_qualname=qualified)
+def fill_positions(root: ast.AST) -> None:
+    """Give every node without a position that of the node around it; what several share is visited once."""
+    seen: set[int] = set()
+    pending: list[tuple[ast.AST, tuple[int, int, int, int]]] = [(root, (1, 0, 1, 0))]
+    while pending:
+        node, position = pending.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        own = vars(node)
+        if "lineno" in own:
+            first, column = own["lineno"], own["col_offset"]
+            last, end = own.get("end_lineno"), own.get("end_col_offset")
+            position = (first, column, last or first, column if end is None else end)
+        if "lineno" in node._attributes:
+            node.lineno, node.col_offset, node.end_lineno, node.end_col_offset = position
+        for value in list(own.values()):
+            if isinstance(value, ast.AST):
+                pending.append((value, position))
+            elif isinstance(value, list):
+                pending.extend((part, position) for part in value if isinstance(part, ast.AST))

@@ -13,6 +13,7 @@ from dynloop import debugging
 from dynloop.errors import StagingError
 from dynloop.syntax import session
 from dynloop.syntax.arrays import Staging, is_array, is_staged, library, staging_of
+from dynloop.syntax.refusals import refuse
 from dynloop.syntax.settling import Body, Iteration, iteration
 from dynloop.syntax.site import Site
 from dynloop.syntax.staged_branches import stage_if
@@ -89,66 +90,94 @@ def iterator(iterable: Any) -> Iterator[Any]:
 # ---- statements
 
 
-def entry(site: Site, options: dict[str, Any]) -> Callable[..., Values]:
+@dataclass(frozen=True)
+class Statement:
+    """What runs one statement.   pieces: of an `if` its paths, of a `while` test and body, of a `for` its body."""
+
+    site: Site
+    pieces: tuple[Callable[..., Any], ...]
+    options: dict[str, Any]
+
+    def apart(self, values: Values) -> tuple[Values, tuple[Callable[..., Any], ...]]:
+        """What is carried, and the pieces with what is only read."""
+        carried, reads = values[: len(self.site.given)], values[len(self.site.given) :]
+        return carried, tuple(_bound(piece, reads) for piece in self.pieces)
+
+    def refuse(self, values: Values) -> None:
+        refuse(self.site, values[len(self.site.given) :], self.pieces[-1])
+
+    @property
+    def options_now(self) -> dict[str, Any]:
+        return {**self.options, **session.options_now()}
+
+
+def _bound(piece: Callable[..., Any], reads: Values) -> Callable[..., Any]:
+    return (lambda *values: piece(*values, *reads)) if reads else piece
+
+
+def entry(site: Site, pieces: tuple[Callable[..., Any], ...], options: dict[str, Any]) -> Callable[..., Values]:
     """The function by which rewritten code runs a statement."""
+    this = Statement(site, pieces, options)
     if site.kind == "if":
-        return lambda condition, true, false, *values: run_if(site, condition, (true, false), values)
+        return lambda condition, *values: run_if(this, condition, values)
     if site.kind == "while":
-        return lambda test, body, *values: run_while(site, test, body, values, options)
+        return lambda *values: run_while(this, values)
     if site.kind == "for":
-        return lambda given, rest, last, body, *values: run_for(site, (given, rest, last), body, values, options)
+        return lambda iterable, rest, last, *values: run_for(this, iterable, rest, last, values)
     return lambda holds, message, *values: run_assert(site, holds, message, values)
 
 
-def run_if(site: Site, condition: Any, paths: tuple[Body, Body], values: Values) -> Values:
+def run_if(this: Statement, condition: Any, given: Values) -> Values:
+    values, paths = this.apart(given)
     if not is_staged(condition):
         return (paths[0] if condition else paths[1])(*values)
-    return stage_if(staging_of(condition), site, condition, paths, values)
+    this.refuse(given)
+    return stage_if(staging_of(condition), this.site, condition, (paths[0], paths[1]), values)
 
 
-def run_while(
-    site: Site, test: Callable[..., Any], body: Body, values: Values, options: dict[str, Any]
-) -> Values:
+def run_while(this: Statement, given: Values) -> Values:
+    values, (test, body) = this.apart(given)
     is_first = True
     while True:
         condition = test(*values)
         if is_staged(condition):
-            chosen = {**options, **session.options_now()}
-            return stage_while(staging_of(condition), site, test, body, values, chosen)
+            this.refuse(given)
+            return stage_while(staging_of(condition), this.site, test, body, values, this.options_now)
         if not condition:
             return values
-        if is_first and site.flag >= 0 and condition is True:
-            found = _ahead(site, body, values, [])
+        if is_first and this.site.flag >= 0 and condition is True:
+            found = _ahead(this.site, body, values, [])
             if found:
-                staging, one = found
-                chosen = {**options, **session.options_now()}
-                return stage_while(staging, site, test, body, values, chosen, one)
+                this.refuse(given)
+                return stage_while(found[0], this.site, test, body, values, this.options_now, found[1])
         is_first = False
         values = body(*values)
 
 
-def run_for(
-    site: Site, given: tuple[Any, Any, Any], body: Body, values: Values, options: dict[str, Any]
-) -> Values:
-    """given: what the loop runs through; and where Python has begun to, the iterator and the last item."""
-    iterable, rest, last = given
-    chosen = {**options, **session.options_now()}
+def run_for(this: Statement, iterable: Any, rest: Any, last: Any, given: Values) -> Values:
+    """rest, last: where Python has begun to run through the iterable, the iterator and the last item."""
+    values, (body,) = this.apart(given)
+    site, options = this.site, this.options_now
     if isinstance(iterable, Staged):
+        this.refuse(given)
         if iterable.bounds:
-            return stage_range(iterable.staging, site, iterable.bounds, body, values, chosen)
-        return stage_rows(iterable.staging, site, iterable.rows, iterable.is_backward, body, values, chosen)
+            return stage_range(iterable.staging, site, iterable.bounds, body, values, options)
+        return stage_rows(iterable.staging, site, iterable.rows, iterable.is_backward, body, values, options)
     if rest is not None:
-        return _rest(site, iterable, rest, last, body, values, chosen)
+        this.refuse(given)
+        return _rest(site, iterable, rest, last, body, values, options)
     if site.flag >= 0 and isinstance(iterable, range) and len(iterable) > 1:
         found = _ahead(site, body, values, [iterable.start])
         if found:
-            return stage_range(found[0], site, _bounds(iterable), body, values, chosen, found[1])
+            this.refuse(given)
+            return stage_range(found[0], site, _bounds(iterable), body, values, options, found[1])
     rest = iter(iterable)
     for item in rest:
         values = body(item, *values)
         if site.flag >= 0 and values[site.flag] is not False:
             if is_staged(values[site.flag]):
-                return _rest(site, iterable, rest, item, body, values, chosen)
+                this.refuse(given)
+                return _rest(site, iterable, rest, item, body, values, options)
             return values
     return values
 

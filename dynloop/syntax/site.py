@@ -26,6 +26,7 @@ class Site(NamedTuple):
 
     names: of what it returns; a loop carries the same.   unsure: which of them have a use that may come before
     any assignment.   flag: the place of the name that says whether a jump has left the loop, or -1.
+    given, reads: what it gets: names that it may assign, and names that it only reads.   pieces: their names.
     """
 
     kind: str
@@ -33,7 +34,10 @@ class Site(NamedTuple):
     names: tuple[str, ...]
     unsure: tuple[bool, ...]
     flag: int
-    limits: Limits
+    given: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    pieces: tuple[str, ...] = ()
+    limits: Limits = Limits()
 
     def __str__(self) -> str:
         words = {"if": "if statement", "while": "while loop", "for": "for loop", "assert": "assert"}

@@ -8,7 +8,7 @@ from dynloop import branches
 from dynloop.syntax import session
 from dynloop.syntax.arrays import Kind, Staging, Traced
 from dynloop.syntax.merging import Merged, Sides, branch_sides, merged
-from dynloop.syntax.refusals import refuse, scalar
+from dynloop.syntax.refusals import scalar
 from dynloop.syntax.site import Limits, Site
 from dynloop.syntax.state import Form, Forms, Leaf, Static, Unassigned, packed
 
@@ -32,8 +32,6 @@ class Traversed:
 def stage_if(
     staging: Staging, site: Site, condition: Any, paths: tuple[Path, Path], values: tuple[Any, ...]
 ) -> tuple[Any, ...]:
-    for path in paths:
-        refuse(site, path)
     holds = scalar(staging, str(site), condition)
     both = _traversed(staging, paths[0], values), _traversed(staging, paths[1], values)
     sides = branch_sides(str(site))
