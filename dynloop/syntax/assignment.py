@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from dynloop.syntax.names import HIDDEN, NONE, assigned, bound, changed_items, loads, parameters
+from dynloop.syntax.names import HIDDEN, NONE, assigned, bound, changed_items, loads, parameters, walk_scope
+from dynloop.syntax.positions import at, made
 
 Sure = frozenset[str] | None
 """Names that surely have a value; None where nothing arrives."""
@@ -22,13 +23,15 @@ Sure = frozenset[str] | None
 class Assigned:
     """unsure: names with a use that no assignment surely precedes.   uses: those uses, by the identity of their nodes.
 
-    before: for each `if`, `while`, `for` and `assert`, by identity, the names that surely have a value there.
+    before: the names that surely have a value where a statement begins, by its line and column.
     """
 
     locals: frozenset[str]
     unsure: set[str] = field(default_factory=set)
     uses: set[int] = field(default_factory=set)
-    before: dict[int, frozenset[str]] = field(default_factory=dict)
+    before: dict[tuple[int, int], frozenset[str]] = field(default_factory=dict)
+
+    deleted: frozenset[str] = NONE
 
     def use(self, sure: Sure, *nodes: ast.AST | None) -> None:
         if sure is None:
@@ -41,9 +44,16 @@ class Assigned:
 
 def definite(function: ast.FunctionDef) -> Assigned:
     names = parameters(function.args)
-    found = Assigned(frozenset(assigned(*function.body) | names))
+    deleted = {
+        node.id for node in walk_scope(*function.body) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Del)
+    }
+    found = Assigned(frozenset(assigned(*function.body) | names), deleted=frozenset(deleted))
     _block(found, function.body, frozenset(names), [])
     return found
+
+
+def _deleted(nodes: Iterable[ast.AST]) -> frozenset[str]:
+    return frozenset(n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Del))
 
 
 def _meet(a: Sure, b: Sure) -> Sure:
@@ -54,9 +64,10 @@ def _and(sure: Sure, names: Iterable[str]) -> Sure:
     return None if sure is None else sure | set(names)
 
 
-def _without(sure: Sure, nodes: Sequence[ast.AST]) -> Sure:
-    lost = {t.id for n in nodes for d in ast.walk(n) if isinstance(d, ast.Delete) for t in d.targets if isinstance(t, ast.Name)}
-    return None if sure is None else sure - lost
+def _without(found: Assigned, sure: Sure, nodes: Sequence[ast.AST]) -> Sure:
+    if not found.deleted:
+        return sure
+    return None if sure is None else sure - _deleted(walk_scope(*nodes))
 
 
 def _block(found: Assigned, statements: Sequence[ast.stmt], sure: Sure, breaks: list[Sure]) -> Sure:
@@ -66,8 +77,7 @@ def _block(found: Assigned, statements: Sequence[ast.stmt], sure: Sure, breaks: 
 
 
 def _statement(found: Assigned, node: ast.stmt, sure: Sure, breaks: list[Sure]) -> Sure:
-    if isinstance(node, ast.If | ast.While | ast.For | ast.Assert):
-        found.before[id(node)] = sure or NONE
+    found.before[node.lineno, node.col_offset] = (sure or NONE) - found.deleted
     if isinstance(node, ast.If):
         found.use(sure, node.test)
         return _meet(_block(found, node.body, sure, breaks), _block(found, node.orelse, sure, breaks))
@@ -84,7 +94,7 @@ def _statement(found: Assigned, node: ast.stmt, sure: Sure, breaks: list[Sure]) 
         return _block(found, node.body, _and(sure, bound(*node.items)), breaks)
     if isinstance(node, ast.Try | ast.TryStar):
         _block(found, [*node.body, *node.orelse], sure, breaks)
-        start = _without(sure, node.body)
+        start = _without(found, sure, node.body)
         for handler in node.handlers:
             found.use(start, handler.type)
             _block(found, handler.body, _and(start, [handler.name] if handler.name else []), breaks)
@@ -93,13 +103,13 @@ def _statement(found: Assigned, node: ast.stmt, sure: Sure, breaks: list[Sure]) 
     for name in changed_items(node):
         if sure is not None and name not in sure and name in found.locals:
             found.unsure.add(name)
-    return _without(_and(sure, bound(node)), [node])
+    return _without(found, _and(sure, bound(node)), [node])
 
 
 def _loop(found: Assigned, node: ast.While | ast.For, sure: Sure, breaks: list[Sure]) -> Sure:
     own: list[Sure] = []
     # What an iteration deletes may be gone when the next one begins.
-    head = _without(sure, node.body)
+    head = _without(found, sure, node.body)
     if isinstance(node, ast.While):
         found.use(head, node.test)
         _block(found, node.body, head, own)
@@ -130,23 +140,23 @@ def with_items_alone(statements: Sequence[ast.stmt]) -> list[ast.stmt]:
             if several and any(map(_has_item, node.targets)):
                 return list(_apart(node, node.targets, node.value, numbers))
         elif isinstance(node, ast.AnnAssign) and node.value is None:
-            return [ast.copy_location(ast.Pass(), node)]  # `x: int` assigns nothing
+            return [at(node, ast.Pass())]  # `x: int` assigns nothing
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Subscript) and node.value:
             return [_new(node, node.target, node.value)]
         elif isinstance(node, ast.For) and _has_item(node.target):
             name = f"{HIDDEN}_item{next(numbers)}"
-            new = copy.copy(node)
-            new.target = ast.copy_location(ast.Name(name, ast.Store()), node.target)
-            first = ast.copy_location(ast.Assign([node.target], ast.Name(name, ast.Load())), node.target)
+            new = made(copy.copy(node))
+            new.target = at(node.target, ast.Name(name, ast.Store()))
+            first = at(node.target, ast.Assign([node.target], ast.Name(name, ast.Load())))
             new.body, new.orelse = block([first, *node.body]), block(node.orelse)
             return [new]
         fields = {name: block(getattr(node, name)) for name in _BLOCKS if getattr(node, name, None)}
         if isinstance(node, ast.If | ast.While | ast.For | ast.With | ast.Try | ast.TryStar) and fields:
-            node = copy.copy(node)
+            node = made(copy.copy(node))
             for name, value in fields.items():
                 setattr(node, name, value)
             if isinstance(node, ast.Try | ast.TryStar):
-                node.handlers = [copy.copy(handler) for handler in node.handlers]
+                node.handlers = [made(copy.copy(handler)) for handler in node.handlers]
                 for handler in node.handlers:
                     handler.body = block(handler.body)
         return [node]
@@ -168,10 +178,7 @@ def _apart(place: ast.stmt, targets: Sequence[ast.expr], value: ast.expr, number
     def put(target: ast.expr, name: str) -> Iterable[ast.stmt]:
         if isinstance(target, ast.Tuple | ast.List) and _has_item(target):
             names = [f"{HIDDEN}_item{next(numbers)}" for _ in target.elts]
-            parts: list[ast.expr] = [
-                ast.Starred(ast.Name(n, ast.Store()), ast.Store()) if isinstance(t, ast.Starred) else ast.Name(n, ast.Store())
-                for n, t in zip(names, target.elts, strict=True)
-            ]
+            parts = [_alike(t, ast.Name(n, ast.Store())) for n, t in zip(names, target.elts, strict=True)]
             yield _new(place, ast.Tuple(parts, ast.Store()), ast.Name(name, ast.Load()))
             for n, part in zip(names, target.elts, strict=True):
                 yield from put(part.value if isinstance(part, ast.Starred) else part, n)
@@ -183,5 +190,9 @@ def _apart(place: ast.stmt, targets: Sequence[ast.expr], value: ast.expr, number
         yield from put(target, whole)
 
 
+def _alike(target: ast.expr, name: ast.expr) -> ast.expr:
+    return ast.Starred(name, ast.Store()) if isinstance(target, ast.Starred) else name
+
+
 def _new(place: ast.stmt, target: ast.expr, value: ast.expr) -> ast.stmt:
-    return ast.fix_missing_locations(ast.copy_location(ast.Assign([target], value), place))
+    return at(place, ast.Assign([target], value))

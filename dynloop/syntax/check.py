@@ -9,7 +9,7 @@ import linecache
 from typing import NoReturn
 
 from dynloop.errors import LoopSyntaxError
-from dynloop.syntax.names import FUNCTIONS, HIDDEN, assigned, parameters, walk_scope
+from dynloop.syntax.names import COMPREHENSIONS, FUNCTIONS, HIDDEN, assigned, parameters, walk_scope
 
 JUMPS = (ast.Return, ast.Break, ast.Continue)
 LOOPS = (ast.While, ast.For)
@@ -30,38 +30,41 @@ _REFUSED: dict[type[ast.AST], str] = {
 
 def check(function: ast.FunctionDef, filename: str) -> None:
     """Raises for the first thing in a function that cannot be rewritten."""
-    for statement in function.body:
-        for node in walk_scope(statement):
-            _check_node(node, filename)
-    _check_names(function, filename)
+    inner: list[ast.AST] = []
+    nodes = sorted(walk_scope(*function.body), key=lambda node: getattr(node, "lineno", 0))
+    for node in nodes:
+        _check_node(node, filename)
+        if isinstance(node, FUNCTIONS):
+            inner += [found for found in ast.walk(node) if isinstance(found, ast.Nonlocal)]
+    for argument in parameters(function.args):
+        _check_name(function, argument, filename)
+    own = parameters(function.args) | (assigned(*function.body) if inner else set())
+    for node in inner:
+        for name in node.names if isinstance(node, ast.Nonlocal) else ():
+            if name in own:
+                message = f"'nonlocal {name}' is not supported; return the value from the inner function"
+                refuse(node, message, filename)
 
 
 def _check_node(node: ast.AST, filename: str) -> None:
-    if type(node) in _REFUSED:
+    if isinstance(node, ast.Name):
+        _check_name(node, node.id, filename)
+    elif type(node) in _REFUSED:
         refuse(node, _REFUSED[type(node)], filename)
-    if isinstance(node, ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp):
+    elif isinstance(node, COMPREHENSIONS):
         for inside in ast.walk(node):
             if isinstance(inside, ast.NamedExpr | ast.Await) or getattr(inside, "is_async", 0):
                 refuse(node, _REFUSED[ast.NamedExpr if isinstance(inside, ast.NamedExpr) else ast.Await], filename)
-    for blocks, word in ((TRIES, "try"), ((ast.With,), "with")):
-        if isinstance(node, blocks):
-            for jump in crossing_jumps(node):
-                name = type(jump).__name__.lower()
-                way_out = "set a variable in the block, and jump after it"
-                refuse(jump, f"{name!r} inside of {word!r} is not supported; {way_out}", filename)
+    elif isinstance(node, (*TRIES, ast.With)):
+        for jump in crossing_jumps(node):
+            name, word = type(jump).__name__.lower(), "with" if isinstance(node, ast.With) else "try"
+            way_out = "set a variable in the block, and jump after it"
+            refuse(jump, f"{name!r} inside of {word!r} is not supported; {way_out}", filename)
 
 
-def _check_names(function: ast.FunctionDef, filename: str) -> None:
-    own = parameters(function.args) | assigned(*function.body)
-    for node in walk_scope(*function.body):
-        for inside in ast.walk(node) if isinstance(node, FUNCTIONS) else ():
-            if isinstance(inside, ast.Nonlocal) and own & set(inside.names):
-                name = sorted(own & set(inside.names))[0]
-                refuse(inside, f"'nonlocal {name}' is not supported; return the value from the inner function", filename)
-    for node in ast.walk(function):
-        name = node.id if isinstance(node, ast.Name) else node.arg if isinstance(node, ast.arg) else ""
-        if name.startswith(HIDDEN):
-            refuse(node, f"the name {name!r} is reserved for rewritten code; give it another one", filename)
+def _check_name(node: ast.AST, name: str, filename: str) -> None:
+    if name.startswith(HIDDEN):
+        refuse(node, f"the name {name!r} is reserved for rewritten code; give it another one", filename)
 
 
 def crossing_jumps(block: ast.AST) -> list[ast.AST]:

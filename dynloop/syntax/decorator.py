@@ -2,12 +2,11 @@
 
 import ast
 import copy
-import inspect
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
-from dynloop.errors import ArgumentTypeError, LoopSyntaxError, described
+from dynloop.errors import ArgumentTypeError
 from dynloop.syntax.rewriting import Rewritten, build, rewrite
 from dynloop.syntax.session import checked
 

@@ -23,13 +23,15 @@ from dynloop.syntax import liveness
 from dynloop.syntax.assignment import Assigned
 from dynloop.syntax.expressions import Expressions, call, is_surely_python, late, name
 from dynloop.syntax.names import HIDDEN, NONE, RETURNED, in_order, read
-from dynloop.syntax.program import Block, Branch, Jump, Loop, Names, Nest, Simple, Statement
+from dynloop.syntax.positions import at, made
+from dynloop.syntax.program import Block, Branch, Jump, Loop, Names, Nest, Statement
 from dynloop.syntax.restrictions import Restrictions
 from dynloop.syntax.site import Site
 
 Code = list[ast.stmt]
 
 CONDITION = f"{HIDDEN}_go"
+_ITERATED = ("range", "enumerate", "zip", "reversed")
 _ITEM = f"{HIDDEN}_index", f"{HIDDEN}_new"
 
 
@@ -78,7 +80,7 @@ class Emitter:
             code.append(ast.AugAssign(ast.Name(_ITEM[1], ast.Store()), node.op, self.expressions.plain(node.value)))
         else:
             code.insert(0, _assign(_ITEM[1], self.expressions.plain(node.value)))
-        put = _assign(target.value.id, call("put", _loaded(target.value), index, new))
+        put = _assign(_loaded(target.value).id, call("put", _loaded(target.value), index, new))
         handler = ast.ExceptHandler(name("TypeError"), None, [put])
         handler.type = ast.Attribute(name(HIDDEN), "TypeError", ast.Load())
         code.append(ast.Try([ast.Assign([held], new)], [handler], [], []))
@@ -141,7 +143,7 @@ class Emitter:
     def _handed(self, site: str, statement: Statement, given: list[ast.expr], is_staged: bool) -> ast.stmt:
         """Call a statement by its name, with what it carries and reads, and take what it returns."""
         known = self.sites[site]
-        sure = self.definite.before.get(id(statement.node), frozenset())
+        sure = self.definite.before.get((statement.node.lineno, statement.node.col_offset), NONE)
         values = [
             name(n) if is_staged or n in sure or (n.startswith(HIDDEN) and n != RETURNED) else _maybe(n)
             for n in (*known.given, *known.reads)
@@ -182,11 +184,15 @@ class Emitter:
             value = self.expressions.staged(node.value)
             if isinstance(node, ast.AugAssign):
                 value = ast.BinOp(ast.Subscript(_loaded(target.value), index, ast.Load()), node.op, value)
-            return _placed([_assign(target.value.id, call("replaced", _loaded(target.value), index, value))], node)
+            return _placed(
+                [_assign(_loaded(target.value).id, call("replaced", _loaded(target.value), index, value))], node
+            )
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
             # In place would change what the caller holds; a carry gets a new value.
             held = self.expressions.reading(node.target)
-            return _placed([_assign(node.target.id, ast.BinOp(held, node.op, self.expressions.staged(node.value)))], node)
+            return _placed(
+                [_assign(node.target.id, ast.BinOp(held, node.op, self.expressions.staged(node.value)))], node
+            )
         return [self.expressions.statement(node, True)]
 
     # ---- pieces
@@ -210,12 +216,12 @@ class Emitter:
         label = f"{HIDDEN}_while{loop.number}"
         if label not in self.sites:
             state = in_order(liveness.carried(loop))
-            asked = frozenset({*read(loop.test), *([loop.flag] if loop.flag else [])})
+            asked: Names = frozenset([*read(loop.test), *([loop.flag] if loop.flag else [])])
             reads = self._reads(loop.writes, asked, liveness.live_before(loop.body, NONE))
             test = self.expressions.staged(loop.test)
             if loop.flag:
                 test = call("goes_on", name(loop.flag), late(test))
-            answer = ast.copy_location(ast.Return(test), loop.test)
+            answer = at(loop.test, ast.Return(test))
             pieces = [
                 self._piece(f"test{loop.number}", (*state, *reads), [answer], None, loop.node),
                 self._piece(f"body{loop.number}", (*state, *reads), self.staged(loop.body), state, loop.node),
@@ -269,8 +275,8 @@ class Emitter:
         node = loop.items
         assert node
         rewritten = self.expressions.staged(node) if is_staged else self.expressions.plain(node)
-        several = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords
-        if several and isinstance(rewritten, ast.Call) and node.func.id in ("range", "enumerate", "zip", "reversed"):
+        function = node.func if isinstance(node, ast.Call) and not node.keywords else None
+        if isinstance(rewritten, ast.Call) and isinstance(function, ast.Name) and function.id in _ITERATED:
             return call("items_of", rewritten.func, *rewritten.args)
         return call("items", rewritten)
 
@@ -312,7 +318,7 @@ def _placed(code: Sequence[ast.stmt], place: ast.stmt) -> Code:
         last = place
     for node in code:
         if not hasattr(node, "lineno"):
-            node.lineno, node.col_offset = place.lineno, place.col_offset
+            at(place, node)
             node.end_lineno, node.end_col_offset = last.end_lineno, last.end_col_offset
     return list(code)
 
@@ -357,8 +363,9 @@ def _unpacked(names: Sequence[str], value: ast.expr) -> ast.stmt:
 
 def _item_target(node: ast.stmt) -> ast.Subscript | None:
     """The `x[i]` that a statement assigns to, where x is a name."""
-    target = node.targets[0] if isinstance(node, ast.Assign) else node.target if isinstance(node, ast.AugAssign) else None
-    return target if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name) else None
+    is_assigned = isinstance(node, ast.Assign | ast.AugAssign)
+    target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+    return target if is_assigned and isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name) else None
 
 
 def _as_index(node: ast.expr) -> ast.expr:
@@ -379,12 +386,12 @@ def _deleted(target: ast.expr) -> ast.stmt:
 
 def _hollow(node: ast.stmt) -> ast.stmt:
     """A `with` or a `try` without its blocks."""
-    new = copy.copy(node)
+    new = made(copy.copy(node))
     for label in ("body", "orelse", "finalbody"):
         if hasattr(new, label):
             setattr(new, label, [])
     if isinstance(new, ast.Try | ast.TryStar):
-        new.handlers = [copy.copy(handler) for handler in new.handlers]
+        new.handlers = [made(copy.copy(handler)) for handler in new.handlers]
         for handler in new.handlers:
             handler.body = []
     return new

@@ -12,6 +12,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 from dynloop.syntax.names import FUNCTIONS, HIDDEN, SCOPES
+from dynloop.syntax.positions import at, made
 
 T = TypeVar("T", bound=ast.AST)
 
@@ -75,8 +76,8 @@ class Expressions:
 
     def reading(self, target: ast.Name) -> ast.expr:
         """The value of a name that stands as the target of `x += ...`."""
-        value = _at(target, name(target.id))
-        return _at(target, call("assigned", value)) if id(target) in self.unsure else value
+        value = at(target, name(target.id))
+        return at(target, call("assigned", value)) if id(target) in self.unsure else value
 
     def statement(self, node: ast.stmt, is_staged: bool) -> ast.stmt:
         """A statement with all of its expressions rewritten; a nested function or class stays as it is."""
@@ -90,7 +91,7 @@ class Expressions:
             return self._children(node, True)
         if isinstance(node, ast.Name):
             is_unsure = id(node) in self.unsure and isinstance(node.ctx, ast.Load)
-            return _at(node, call("assigned", node)) if is_unsure else node
+            return at(node, call("assigned", node)) if is_unsure else node
         if isinstance(node, ast.BoolOp):
             return self._junction(node, is_staged)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
@@ -115,7 +116,7 @@ class Expressions:
                 changes[field] = new
         if not changes:
             return node
-        new_node = copy.copy(node)
+        new_node = made(copy.copy(node))
         for field, value in changes.items():
             setattr(new_node, field, value)
         return new_node
@@ -137,36 +138,36 @@ class Expressions:
         for value in node.values[1:]:
             right = late(self._rewritten(value, True))
             if is_staged:
-                left = _at(node, call(function, left, right))
+                left = at(node, call(function, left, right))
             else:
                 kept = self._temporary()
                 rest = call(function, name(kept), right)
                 ends = _is(name(kept), not is_and, ast.Constant(not is_and), rest)
-                left = _at(node, _is(_kept(kept, left), is_and, self._rewritten(value, False), ends))
+                left = at(node, _is(_kept(kept, left), is_and, self._rewritten(value, False), ends))
         return left
 
     def _negation(self, node: ast.UnaryOp, is_staged: bool) -> ast.expr:
         operand = self._rewritten(node.operand, is_staged)
         if is_staged:
-            return _at(node, call("not_", operand))
+            return at(node, call("not_", operand))
         if is_surely_python(node.operand):
-            return _at(node, ast.UnaryOp(ast.Not(), operand))
+            return at(node, ast.UnaryOp(ast.Not(), operand))
         kept = self._temporary()
         rest = _is(name(kept), False, ast.Constant(True), call("not_", name(kept)))
-        return _at(node, _is(_kept(kept, operand), True, ast.Constant(False), rest))
+        return at(node, _is(_kept(kept, operand), True, ast.Constant(False), rest))
 
     def _choice(self, node: ast.IfExp, is_staged: bool) -> ast.expr:
         test = self._rewritten(node.test, is_staged)
         where = ast.Constant(self.where(node))
         paths = late(self._rewritten(node.body, True)), late(self._rewritten(node.orelse, True))
         if is_staged:
-            return _at(node, call("choice", test, *paths, where))
+            return at(node, call("choice", test, *paths, where))
         body, orelse = self._rewritten(node.body, False), self._rewritten(node.orelse, False)
         if is_surely_python(node.test):
-            return _at(node, ast.IfExp(test, body, orelse))
+            return at(node, ast.IfExp(test, body, orelse))
         kept = self._temporary()
         rest = _is(name(kept), False, orelse, call("choice", name(kept), *paths, where))
-        return _at(node, _is(_kept(kept, test), True, body, rest))
+        return at(node, _is(_kept(kept, test), True, body, rest))
 
     def _chain(self, node: ast.Compare, is_staged: bool) -> ast.expr:
         if not is_staged and len(node.ops) == 2:
@@ -174,7 +175,7 @@ class Expressions:
         links: list[ast.expr] = []
         for operator, operand in zip(node.ops, node.comparators, strict=True):
             links += [ast.Constant(_OPERATORS[type(operator)]), late(self._rewritten(operand, True))]
-        return _at(node, call("chain", self._rewritten(node.left, True), *links))
+        return at(node, call("chain", self._rewritten(node.left, True), *links))
 
     def _plain_chain(self, node: ast.Compare) -> ast.expr:
         """`a < b and b < c` with b kept under a name."""
@@ -182,16 +183,12 @@ class Expressions:
         kept, again = middle, middle
         if not isinstance(middle, ast.Constant):
             label = self._temporary()
-            kept, again = _at(middle, _kept(label, middle)), _at(middle, name(label))
+            kept, again = at(middle, _kept(label, middle)), at(middle, name(label))
         parts: list[ast.expr] = [
-            _at(node, ast.Compare(node.left, [first], [kept])),
-            _at(node, ast.Compare(again, [second], [last])),
+            at(node, ast.Compare(node.left, [first], [kept])),
+            at(node, ast.Compare(again, [second], [last])),
         ]
-        return self._junction(_at(node, ast.BoolOp(ast.And(), parts)), False)
-
-
-def _at(place: ast.AST, node: T) -> T:
-    return ast.copy_location(node, place)
+        return self._junction(at(node, ast.BoolOp(ast.And(), parts)), False)
 
 
 def _kept(kept: str, value: ast.expr) -> ast.NamedExpr:

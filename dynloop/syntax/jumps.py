@@ -13,6 +13,7 @@ from itertools import count
 from typing import TypeVar
 
 from dynloop.syntax.names import HAS_RETURNED, HIDDEN, RETURNED, loads
+from dynloop.syntax.positions import at
 from dynloop.syntax.program import Block, Branch, Jump, Loop, Nest, Simple, Statement, nested
 
 JUMPS = (ast.Return, ast.Break, ast.Continue)
@@ -27,14 +28,10 @@ def without_jumps(statements: Sequence[ast.stmt]) -> Block:
     """The program of a function's body; in staged code every path of it that returns assigns `RETURNED`."""
     body = list(statements)
     if "return" in _jumps(body) and not _ends(body):
-        body.append(_at(body[-1], ast.Return(ast.Constant(None))))
+        body.append(at(body[-1], ast.Return(ast.Constant(None))))
     program = [*_set([HAS_RETURNED], False, body[0]), *_Remover().block(body, None)]
     read = set(_read_flags(program))
     return _without_idle_flags(program, read)
-
-
-def _at(place: ast.AST, node: T) -> T:
-    return ast.copy_location(node, place)
 
 
 def _name(name: str) -> ast.Name:
@@ -47,7 +44,7 @@ def _not(flag: str, place: ast.stmt) -> ast.expr:
 
 def _start(place: ast.stmt, node: T) -> T:
     """The node at the beginning of a statement."""
-    node = _at(place, node)
+    node = at(place, node)
     vars(node).update(end_lineno=place.lineno, end_col_offset=place.col_offset + 1)
     return node
 
@@ -57,7 +54,7 @@ def _set(flags: Sequence[str], value: bool, place: ast.stmt) -> Block:
 
 
 def _assign(name: str, value: ast.expr, place: ast.stmt) -> ast.Assign:
-    return _at(place, ast.Assign([ast.Name(name, ast.Store())], value))
+    return at(place, ast.Assign([ast.Name(name, ast.Store())], value))
 
 
 def _jumps(statements: Sequence[ast.stmt]) -> set[str]:
@@ -144,7 +141,7 @@ class _Remover:
             return [self.branch(statement, *full, around)]
         flag = HAS_RETURNED if around is None else around.skip
         goes_on = _not(flag, rest[0])
-        guard = _at(rest[0], ast.If(goes_on, list(rest), []))
+        guard = at(rest[0], ast.If(goes_on, list(rest), []))
         return [
             self.branch(statement, statement.body, statement.orelse, around),
             self.branch(guard, guard.body, [], around),
@@ -153,7 +150,7 @@ class _Remover:
     def jump(self, statement: ast.stmt, around: _Around | None) -> Jump:
         sets = []
         if isinstance(statement, ast.Return):
-            value = statement.value or _at(statement, ast.Constant(None))
+            value = statement.value or at(statement, ast.Constant(None))
             if not (isinstance(value, ast.Name) and value.id == RETURNED):
                 sets.append(_assign(RETURNED, value, statement))
             sets.append(_assign(HAS_RETURNED, ast.Constant(True), statement))
@@ -178,11 +175,11 @@ class _Remover:
             loop = Loop(statement, number, body, inside.leave, target=statement.target, items=statement.iter)
         after: list[ast.stmt] = []
         if "return" in _jumps(statement.body):
-            again = _at(statement, ast.Return(_at(statement, _name(RETURNED))))
-            after.append(_at(statement, ast.If(_start(statement, _name(HAS_RETURNED)), [again], [])))
+            again = at(statement, ast.Return(at(statement, _name(RETURNED))))
+            after.append(at(statement, ast.If(_start(statement, _name(HAS_RETURNED)), [again], [])))
         if statement.orelse and inside.leave:
             first = statement.orelse[0]
-            after.append(_at(first, ast.If(_not(inside.leave, first), statement.orelse, [])))
+            after.append(at(first, ast.If(_not(inside.leave, first), statement.orelse, [])))
         else:
             after += statement.orelse
         return [*_set([inside.leave] if inside.leave else [], False, statement), loop], after
@@ -214,7 +211,9 @@ def _without_idle_flags(program: Block, read: set[str]) -> Block:
         return isinstance(target, ast.Name) and target.id.startswith(FLAGS) and target.id not in read
 
     def kept(block: Block) -> Block:
-        return [cleaned(statement) for statement in block if not (isinstance(statement, Simple) and is_idle(statement.node))]
+        return [
+            cleaned(statement) for statement in block if not (isinstance(statement, Simple) and is_idle(statement.node))
+        ]
 
     def cleaned(statement: Statement) -> Statement:
         if isinstance(statement, Jump):

@@ -6,6 +6,7 @@ function's, and what they read of it they may read later, whenever they are call
 
 import ast
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 HIDDEN = "_dynloop"
 """What every name begins with that the rewriter makes up; no name of the user's may."""
@@ -34,41 +35,69 @@ def walk_scope(*roots: ast.AST) -> Iterator[ast.AST]:
 
 def children(node: ast.AST) -> list[ast.AST]:
     """The nodes right inside of a node."""
+    own = vars(node)
     found: list[ast.AST] = []
-    for value in vars(node).values():
-        if isinstance(value, ast.AST):
-            found.append(value)
-        elif isinstance(value, list):
+    for field in node._fields:
+        value = own.get(field)
+        if isinstance(value, list):
             found += [part for part in value if isinstance(part, ast.AST)]
+        elif isinstance(value, ast.AST) and value._fields:  # `ast.Load()` and the like say nothing by themselves
+            found.append(value)
     return found
 
 
-def bound(*roots: ast.AST) -> set[str]:
-    """Names that get a new value here, or lose theirs."""
-    found: set[str] = set()
-    for node in walk_scope(*roots):
+class Facts(NamedTuple):
+    """What one walk over a node finds.   scopes: those right inside of it."""
+
+    bound: frozenset[str]
+    items: frozenset[str]
+    scopes: tuple[ast.AST, ...]
+
+
+def _facts(root: ast.AST) -> Facts:
+    """Remembered on the node: what the user wrote does not change."""
+    known = vars(root).get(_FACTS)
+    if known is None:
+        known = vars(root)[_FACTS] = _found(root)
+    return known
+
+
+def _found(root: ast.AST) -> Facts:
+    names: set[str] = set()
+    items: set[str] = set()
+    scopes: list[ast.AST] = []
+    for node in walk_scope(root):
         if isinstance(node, ast.Name):
             if not isinstance(node.ctx, ast.Load):
-                found.add(node.id)
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(node.name)
+                names.add(node.id)
+        elif isinstance(node, ast.Subscript):
+            if not isinstance(node.ctx, ast.Load) and isinstance(node.value, ast.Name):
+                items.add(node.value.id)
+        elif isinstance(node, SCOPES):
+            scopes.append(node)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                names.add(node.name)
         elif isinstance(node, ast.Import | ast.ImportFrom):
-            found.update((alias.asname or alias.name).split(".")[0] for alias in node.names)
+            names.update((alias.asname or alias.name).split(".")[0] for alias in node.names)
         elif isinstance(node, ast.ExceptHandler) and node.name:
-            found.add(node.name)
-    return found
+            names.add(node.name)
+    return Facts(frozenset(names), frozenset(items), tuple(scopes))
 
 
-def changed_items(*roots: ast.AST) -> set[str]:
+_FACTS = "facts"
+
+
+def bound(*roots: ast.AST) -> frozenset[str]:
+    """Names that get a new value here, or lose theirs."""
+    return NONE.union(*(_facts(root).bound for root in roots))
+
+
+def changed_items(*roots: ast.AST) -> frozenset[str]:
     """Names of which an item is assigned, as in `x[i] = v`: staged code gives such a name a new value."""
-    return {
-        node.value.id
-        for node in walk_scope(*roots)
-        if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load) and isinstance(node.value, ast.Name)
-    }
+    return NONE.union(*(_facts(root).items for root in roots))
 
 
-def assigned(*roots: ast.AST) -> set[str]:
+def assigned(*roots: ast.AST) -> frozenset[str]:
     """Names whose value is another one afterwards."""
     return bound(*roots) | changed_items(*roots)
 
@@ -113,11 +142,13 @@ def _loads(node: ast.AST, own: frozenset[str]) -> Iterator[ast.Name]:
             yield from _loads(child, own)
 
 
-def _locals(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> set[str]:
-    names = parameters(function.args)
+def _locals(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> frozenset[str]:
+    names = frozenset(parameters(function.args))
     if isinstance(function, ast.Lambda):
         return names
-    outer = {n for node in walk_scope(*function.body) if isinstance(node, ast.Nonlocal | ast.Global) for n in node.names}
+    outer = {
+        n for node in walk_scope(*function.body) if isinstance(node, ast.Nonlocal | ast.Global) for n in node.names
+    }
     return (names | bound(*function.body)) - outer
 
 
@@ -131,25 +162,17 @@ def parameters(arguments: ast.arguments) -> set[str]:
 def captured(*roots: ast.AST) -> set[str]:
     """Names of this scope that functions and lambdas in it read, whenever they are called."""
     found: set[str] = set()
-    for node in walk_scope(*roots):
-        if isinstance(node, FUNCTIONS):
-            found |= read(node)
-        elif isinstance(node, (*COMPREHENSIONS, ast.ClassDef)):
+    for root in roots:
+        for node in _facts(root).scopes:
+            if isinstance(node, FUNCTIONS):
+                found |= read(node)
+                continue
             # What a scope inside captures may be this one's.
             for child in children(node):
                 found |= captured(child)
             if isinstance(node, ast.GeneratorExp | ast.ClassDef):
                 found |= read(node)
     return found
-
-
-def displayed(name: str) -> str:
-    """A name as a message calls it."""
-    if name == RETURNED:
-        return "the returned value"
-    if name.startswith(HIDDEN):
-        return "whether the loop goes on"
-    return repr(name)
 
 
 def in_order(names: Iterable[str]) -> tuple[str, ...]:

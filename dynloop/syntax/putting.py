@@ -18,6 +18,6 @@ def replaced(held: Any, index: Any, value: Any) -> Any:
     for part in (held, value, *(index if isinstance(index, tuple) else (index,))):
         if is_array(part) and not isinstance(held, list | dict):
             return staging_of(part).with_item(held, index, value)
-    new = copy.copy(held)
+    new: Any = copy.copy(held)
     new[index] = value
     return new

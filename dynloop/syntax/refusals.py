@@ -9,7 +9,6 @@ from typing import Any
 from dynloop.errors import StagingError
 from dynloop.syntax.arrays import Staging, is_array
 from dynloop.syntax.site import Site
-from dynloop.syntax.state import described
 
 _CONTAINERS = (list, set, dict, bytearray, deque)
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from dynloop.syntax.names import FUNCTIONS, captured, walk_scope
 from dynloop.syntax.site import Limit, Limits
 
-CHANGING = frozenset(
-    "append extend insert remove pop clear sort reverse add discard update setdefault popitem appendleft".split()
-)
+CHANGING = {"append", "extend", "insert", "remove", "pop", "clear", "sort", "reverse", "add", "discard", "update"}
+CHANGING |= {"setdefault", "popitem", "appendleft", "extendleft", "popleft"}
 """Methods that change a list, a set, a dict or a deque."""
 
 

@@ -20,7 +20,8 @@ from dynloop.syntax.check import check
 from dynloop.syntax.emit import Emitter
 from dynloop.syntax.expressions import Expressions, call, name
 from dynloop.syntax.jumps import without_jumps
-from dynloop.syntax.names import HIDDEN, NONE, RETURNED
+from dynloop.syntax.names import HIDDEN, NONE, RETURNED, in_order, parameters
+from dynloop.syntax.positions import at, fill, made
 from dynloop.syntax.program import Block, Jump, nested
 from dynloop.syntax.restrictions import restrictions
 from dynloop.syntax.site import Site
@@ -29,7 +30,7 @@ from dynloop.syntax.source import definition, enclosing_class
 
 @dataclass(frozen=True)
 class Rewritten:
-    """tree: the new `def`.   pieces: those of its statements.   sites: the statements, by the names it calls them by."""
+    """tree: the new `def`.   pieces, sites: of its statements, by the names by which the code calls them."""
 
     tree: ast.FunctionDef
     pieces: dict[str, ast.FunctionDef]
@@ -57,9 +58,14 @@ def rewrite(function: FunctionType) -> Rewritten:
     if is_returned_staged:
         # Code that is not staged has returned by itself.
         code.append(ast.Return(call("returned", name(RETURNED))))
-    tree.body = code
+    # A name that is assigned only where nothing arrives is the function's all the same.
+    lost = in_order(assigned.locals - parameters(tree.args) - liveness.written(program))
+    if lost:
+        nothing = ast.Assign([ast.Name(n, ast.Store()) for n in lost], ast.Constant(None))
+        code.insert(0, at(tree, ast.If(ast.Constant(False), [nothing], [])))
+    made(tree).body = code
     # In the new function a decorator only says at which line the definition begins.
-    tree.decorator_list = [ast.copy_location(ast.Constant(None), d) for d in tree.decorator_list[:1]]
+    tree.decorator_list = [at(d, ast.Constant(None)) for d in tree.decorator_list[:1]]
     return Rewritten(tree, emitter.pieces, emitter.sites)
 
 
@@ -105,12 +111,12 @@ def _compiled(function: FunctionType, rewritten: Rewritten, free: list[str]) -> 
         inside = [ast.ClassDef(around, [], [], inside, [])]
     arguments = ast.arguments([], [ast.arg(n) for n in free if n != "__class__"], None, [], [], None, [])
     outer = ast.FunctionDef(f"{HIDDEN}_outer", arguments, inside, [], None, None)
-    for node in (*inside, outer):
+    for node in {outer, inside[-1]}:
         if sys.version_info >= (3, 12) and not hasattr(node, "type_params"):
-            setattr(node, "type_params", [])
-        ast.copy_location(node, node if hasattr(node, "lineno") else tree)
+            node.type_params = []
+        at(tree, node)
     module = ast.Module([outer], [])
-    fill_positions(module)
+    fill(module)
     futures = (getattr(__future__, feature).compiler_flag for feature in __future__.all_feature_names)
     flags = sum(flag for flag in futures if flag & old.co_flags)
     code = compile(module, old.co_filename, "exec", flags=flags, dont_inherit=True)
@@ -127,26 +133,3 @@ def _inner(code: CodeType) -> dict[str, CodeType]:
 def _renamed(code: CodeType, old: CodeType) -> CodeType:
     """The pieces carry the function's name too, by which a traceback calls them."""
     return code.replace(co_name=old.co_name, co_qualname=old.co_qualname)
-
-
-def fill_positions(root: ast.AST) -> None:
-    """Give every node without a position that of the node around it; what several share is visited once."""
-    seen: set[int] = set()
-    pending: list[tuple[ast.AST, tuple[int, int, int, int]]] = [(root, (1, 0, 1, 0))]
-    while pending:
-        node, position = pending.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        own = vars(node)
-        if "lineno" in own:
-            first, column = own["lineno"], own["col_offset"]
-            last, end = own.get("end_lineno"), own.get("end_col_offset")
-            position = (first, column, last or first, column if end is None else end)
-        if "lineno" in node._attributes:
-            node.lineno, node.col_offset, node.end_lineno, node.end_col_offset = position
-        for value in list(own.values()):
-            if isinstance(value, ast.AST):
-                pending.append((value, position))
-            elif isinstance(value, list):
-                pending.extend((part, position) for part in value if isinstance(part, ast.AST))

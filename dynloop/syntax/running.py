@@ -12,7 +12,7 @@ from typing import Any
 from dynloop import debugging
 from dynloop.errors import StagingError
 from dynloop.syntax import session
-from dynloop.syntax.arrays import Staging, is_array, is_staged, library, staging_of
+from dynloop.syntax.arrays import Staging, is_array, is_staged, staging_of
 from dynloop.syntax.refusals import refuse
 from dynloop.syntax.settling import Body, Iteration, iteration
 from dynloop.syntax.site import Site

@@ -33,7 +33,9 @@ class Iteration:
     run: Traced
 
 
-def iteration(staging: Staging, names: Sequence[str], body: Body, values: tuple[Any, ...], extra: list[Any]) -> Iteration:
+def iteration(
+    staging: Staging, names: Sequence[str], body: Body, values: tuple[Any, ...], extra: list[Any]
+) -> Iteration:
     """Trace a body.   extra: what it takes before the values, such as the index, each a leaf or a pytree of them."""
     leaves, forms = packed(staging, values)
     given, extra_forms = packed(staging, extra)
@@ -170,7 +172,8 @@ def _name(
             f"{sides.what}: {label(name, '')} has a value before the loop but none after one iteration; "
             "assign it on every path, and do not delete it"
         )
-    assert before and after
+    assert before
+    assert after
     found = merged(staging, sides, name, (before, after), (one.kinds, one.run.kinds))
     return _checked(staging, sides, name, found, before, one)
 

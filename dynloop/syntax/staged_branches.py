@@ -9,7 +9,7 @@ from dynloop.syntax import session
 from dynloop.syntax.arrays import Kind, Staging, Traced
 from dynloop.syntax.merging import Merged, Sides, branch_sides, merged
 from dynloop.syntax.refusals import scalar
-from dynloop.syntax.site import Limits, Site
+from dynloop.syntax.site import Site
 from dynloop.syntax.state import Form, Forms, Leaf, Static, Unassigned, packed
 
 Path = Callable[..., tuple[Any, ...]]
@@ -45,11 +45,9 @@ def stage_if(
     return tuple(Unassigned(name) if form is None else _value(staging, form, results) for name, form in named)
 
 
-def choose(
-    staging: Staging, where: str, condition: Any, then: Callable[[], Any], otherwise: Callable[[], Any]
-) -> Any:
+def choose(staging: Staging, where: str, condition: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
     """`then() if condition else otherwise()`."""
-    site = Site("choice", where, ("its value",), (True,), -1, Limits())
+    site = Site("choice", where, ("its value",), (True,), -1)
     paths = (lambda: (then(),)), (lambda: (otherwise(),))
     return stage_if(staging, site, condition, paths, ())[0]
 
@@ -75,9 +73,7 @@ class Result:
     only: int | None = None
 
 
-def _joined(
-    staging: Staging, sides: Sides, site: Site, both: tuple[Traversed, Traversed], place: int
-) -> Result | None:
+def _joined(staging: Staging, sides: Sides, site: Site, both: tuple[Traversed, Traversed], place: int) -> Result | None:
     forms = both[0].forms[place], both[1].forms[place]
     if forms[0] is not None and forms[1] is not None:
         kinds = both[0].run.kinds, both[1].run.kinds

@@ -24,13 +24,14 @@ def stage_while(
     options: dict[str, Any],
     first: Iteration | None = None,
 ) -> tuple[Any, ...]:
+    options = {"backend": staging.NAME, **options}
     state = settled(staging, site, body, values, [], first)
 
     def holds(carry: dict[str, Any]) -> Any:
         with session.session(staging):
             return scalar(staging, str(site), test(*state.values(carry)))
 
-    return state.values(loops.while_loop(holds, state.body, state.init, **_named(staging, options)))
+    return state.values(loops.while_loop(holds, state.body, state.init, **options))
 
 
 def stage_range(
@@ -43,16 +44,17 @@ def stage_range(
     first: Iteration | None = None,
 ) -> tuple[Any, ...]:
     """bounds: start, stop and step of the range."""
+    options = {"backend": staging.NAME, **options}
     start, stop = staging.index(bounds[0], bounds[1])
     step = bounds[2]
     state = settled(staging, site, body, values, [start], first)
     if site.flag < 0 and step == 1:
-        final = loops.fori_loop(start, stop, lambda i, carry: state.body(carry, i), state.init, **_named(staging, options))
+        final = loops.fori_loop(start, stop, lambda i, carry: state.body(carry, i), state.init, **options)
         return state.values(final)
     if site.flag < 0:
         away = stop - start + (step - 1 if step > 0 else step + 1)
         steps = staging.index(away // step, 0)[0]
-        final = loops.fori_loop(0, steps, lambda k, carry: state.body(carry, start + k * step), state.init, **_named(staging, options))
+        final = loops.fori_loop(0, steps, lambda k, carry: state.body(carry, start + k * step), state.init, **options)
         return state.values(final)
 
     def holds(carry: tuple[Any, dict[str, Any]]) -> Any:
@@ -63,7 +65,7 @@ def stage_range(
         i, names = carry
         return i + step, state.body(names, i)
 
-    return state.values(loops.while_loop(holds, advance, (start, state.init), **_named(staging, options))[1])
+    return state.values(loops.while_loop(holds, advance, (start, state.init), **options)[1])
 
 
 def stage_rows(
@@ -76,14 +78,10 @@ def stage_rows(
     options: dict[str, Any],
 ) -> tuple[Any, ...]:
     """rows: a pytree of arrays, of which each iteration takes a row."""
+    options = {"backend": staging.NAME, **options}
     parts, _, tree = staging.flatten(rows)
     one = staging.unflatten(tree, [staging.row(part) for part in parts])
     state = settled(staging, site, body, values, [one])
     until = state.flag if site.flag >= 0 else None
     step = lambda carry, row: (state.body(carry, row), None)
-    return state.values(loops.scan(step, state.init, rows, until=until, reverse=is_backward, **_named(staging, options))[0])
-
-
-def _named(staging: Staging, options: dict[str, Any]) -> dict[str, Any]:
-    """A loop whose state is numbers only has no array that would tell its library."""
-    return {"backend": staging.NAME, **options}
+    return state.values(loops.scan(step, state.init, rows, until=until, reverse=is_backward, **options)[0])

@@ -32,7 +32,11 @@ class Writer:
     # ---- expressions
 
     def number(self, depth: int = 2) -> str:
-        kind = self.pick("name", "constant") if depth == 0 else self.pick("name", "sum", "item", "choice", "constant", "rest")
+        kind = (
+            self.pick("name", "constant")
+            if depth == 0
+            else self.pick("name", "sum", "item", "choice", "constant", "rest")
+        )
         if kind == "name":
             return self.pick(*self.known)
         if kind == "constant":
@@ -92,7 +96,9 @@ class Writer:
 
     def write_two(self, depth: int, in_loop: bool, indent: str) -> list[str]:
         first = self.pick("a, b", "b, c", "c, (a, b)", "a, v[0]", "v[1], b")
-        values = f"{self.value()}, ({self.value()}, {self.value()})" if "(" in first else f"{self.value()}, {self.value()}"
+        values = (
+            f"{self.value()}, ({self.value()}, {self.value()})" if "(" in first else f"{self.value()}, {self.value()}"
+        )
         return [f"{indent}{first} = {values}"]
 
     def write_item(self, depth: int, in_loop: bool, indent: str) -> list[str]:
@@ -151,7 +157,8 @@ class Writer:
         head = [f"{indent}{name} = 0", f"{indent}while True:"]
         self.known = (*self.known, name)
         body = self.block(depth - 1, True, indent + "    ")
-        stop = [f"{indent}    {name} += 1", f"{indent}    if {name} > {self.pick('2', '3', '(a % 3)')}:", f"{indent}        break"]
+        bound = self.pick("2", "3", "(a % 3)")
+        stop = [f"{indent}    {name} += 1", f"{indent}    if {name} > {bound}:", f"{indent}        break"]
         return [*head, *stop, *body]
 
 

@@ -1,12 +1,9 @@
 """Random programs mean the same before and after `@dynloop.loop`, and the same again where they are staged."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 import dynloop
 from tests.syntax.programs import defined, outcome, programs
@@ -18,7 +15,8 @@ SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base
 def check_plain(text: str) -> None:
     original, rewritten = defined(text), dynloop.loop(defined(text))
     for numbers in INPUTS:
-        assert outcome(rewritten, *numbers, [5, 6, 7]) == outcome(original, *numbers, [5, 6, 7]), dynloop.source(rewritten)
+        expected = outcome(original, *numbers, [5, 6, 7])
+        assert outcome(rewritten, *numbers, [5, 6, 7]) == expected, dynloop.source(rewritten)
 
 
 def check_jit(text: str) -> None:
