@@ -94,25 +94,34 @@ class Emitter:
         site = self._branch_site(branch)
         handed = self._handed(site, branch, [name(CONDITION)], is_staged=False)
         plain = ast.If(name(CONDITION), body, orelse)
-        return _placed([_assign(CONDITION, test), ast.If(_may_be_staged(), [handed], [plain])], branch.node)
+        return _placed([ast.If(_may_be_staged(test), [handed], [plain])], branch.node)
 
     def _plain_while(self, loop: Loop) -> Code:
         assert loop.test
-        test = self.expressions.plain(loop.test)
-        if loop.flag:
-            # The flag is an array if a staged piece of the body has jumped, perhaps.
-            flag = name(loop.flag)
-            goes_on = call("goes_on", flag, late(self.expressions.staged(loop.test)))
-            test = ast.IfExp(ast.Compare(flag, [ast.Is()], [ast.Constant(False)]), test, goes_on)
         handed = self._handed(self._while_site(loop), loop, [], is_staged=False)
         is_not = ast.Compare(name(CONDITION), [ast.IsNot()], [ast.Constant(False)])
         asks: Code = [
             ast.If(ast.BoolOp(ast.And(), [is_not, call("is_staged", name(CONDITION))]), [handed, ast.Break()], []),
             ast.If(ast.UnaryOp(ast.Not(), name(CONDITION)), [ast.Break()], []),
         ]
-        is_true = ast.Compare(name(CONDITION), [ast.IsNot()], [ast.Constant(True)])
-        head = _placed([_assign(CONDITION, test), ast.If(is_true, _placed(asks, loop.node), [])], loop.node)
-        return _placed([ast.While(ast.Constant(True), [*head, *self.plain(loop.body)], [])], loop.node)
+        head = self._plain_test(loop, loop.test, _placed(asks, loop.node))
+        return _placed(
+            [ast.While(ast.Constant(True), [*_placed(head, loop.node), *self.plain(loop.body)], [])], loop.node
+        )
+
+    def _plain_test(self, loop: Loop, test: ast.expr, asks: Code) -> Code:
+        """Where an iteration begins: if the test is not simply true, it asks what it is."""
+        new = self.expressions.plain(test)
+        if loop.flag:
+            # The flag is an array if a staged piece of the body has jumped, perhaps.
+            flag = name(loop.flag)
+            goes_on = call("goes_on", flag, late(self.expressions.staged(test)))
+            has_jumped = ast.Compare(flag, [ast.IsNot()], [ast.Constant(False)])
+            if isinstance(test, ast.Constant) and test.value is True:
+                return [ast.If(has_jumped, _placed([_assign(CONDITION, goes_on), *asks], loop.node), [])]
+            new = ast.IfExp(has_jumped, goes_on, new)
+        kept = ast.NamedExpr(ast.Name(CONDITION, ast.Store()), new)
+        return [ast.If(ast.Compare(kept, [ast.IsNot()], [ast.Constant(True)]), asks, [])]
 
     def _plain_for(self, loop: Loop) -> Code:
         assert loop.target
@@ -207,6 +216,7 @@ class Emitter:
             pieces = [
                 self._piece(f"{word}{branch.number}", (*given, *reads), self.staged(block), results, branch.node)
                 for word, block in (("true", branch.body), ("false", branch.orelse))
+                if block
             ]
             self._add(label, "if", branch, results, given, reads, pieces)
         return label
@@ -289,7 +299,7 @@ class Emitter:
         message = late(self.expressions.staged(node.msg) if node.msg else ast.Constant(None))
         handed = self._handed(label, statement, [name(CONDITION), message], is_staged)
         again = ast.Assert(name(CONDITION), self.expressions.plain(node.msg) if node.msg else None)
-        return _placed([_assign(CONDITION, test), ast.If(_may_be_staged(), [handed], [again])], node)
+        return _placed([ast.If(_may_be_staged(test), [handed], [again])], node)
 
     def _nest(self, statement: Nest, emitted: "Emitted", is_staged: bool) -> ast.stmt:
         node = self.expressions.statement(_hollow(statement.node), is_staged)
@@ -336,9 +346,12 @@ def _loaded(node: ast.expr) -> ast.Name:
     return name(node.id)
 
 
-def _may_be_staged() -> ast.expr:
-    questions = [ast.Compare(name(CONDITION), [ast.IsNot()], [ast.Constant(truth)]) for truth in (True, False)]
-    return ast.BoolOp(ast.And(), [*questions, call("is_staged", name(CONDITION))])
+def _may_be_staged(test: ast.expr) -> ast.expr:
+    # Tests that end something, which are false but once, are answered soonest.
+    kept = ast.NamedExpr(ast.Name(CONDITION, ast.Store()), test)
+    is_false = ast.Compare(kept, [ast.IsNot()], [ast.Constant(False)])
+    is_true = ast.Compare(name(CONDITION), [ast.IsNot()], [ast.Constant(True)])
+    return ast.BoolOp(ast.And(), [is_false, is_true, call("is_staged", name(CONDITION))])
 
 
 def _maybe(label: str) -> ast.expr:

@@ -142,8 +142,8 @@ class Expressions:
             else:
                 kept = self._temporary()
                 rest = call(function, name(kept), right)
-                ends = _is(name(kept), not is_and, ast.Constant(not is_and), rest)
-                left = at(node, _is(_kept(kept, left), is_and, self._rewritten(value, False), ends))
+                goes_on = _is(name(kept), is_and, self._rewritten(value, False), rest)
+                left = at(node, _is(_kept(kept, left), not is_and, ast.Constant(not is_and), goes_on))
         return left
 
     def _negation(self, node: ast.UnaryOp, is_staged: bool) -> ast.expr:

@@ -31,25 +31,21 @@ def made(node: T) -> T:
 
 
 def fill(root: ast.AST) -> None:
-    """Give every node without a position that of the node around it; what several share is visited once."""
-    seen: set[int] = set()
-    pending: list[tuple[ast.AST, tuple[int, int, int, int]]] = [(root, (1, 0, 1, 0))]
+    """Give every node without a position that of the node around it."""
+    pending: list[tuple[ast.AST, int, int]] = [(root, 1, 0)]
     while pending:
-        node, position = pending.pop()
+        node, line, column = pending.pop()
         own = vars(node)
         if "lineno" in own:
+            # What several nodes share has its position since the first visit.
             if _MADE not in own:
                 continue
-            position = own["lineno"], own["col_offset"], own["end_lineno"], own["end_col_offset"]
+            line, column = own["lineno"], own["col_offset"]
         elif node._attributes:
-            own["lineno"], own["col_offset"], own["end_lineno"], own["end_col_offset"] = position
-            own[_MADE] = True
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
+            own["lineno"], own["col_offset"] = line, column
         for field in node._fields:
             value = own.get(field)
             if isinstance(value, list):
-                pending += [(part, position) for part in value if isinstance(part, ast.AST)]
+                pending += [(part, line, column) for part in value if isinstance(part, ast.AST)]
             elif isinstance(value, ast.AST) and value._fields:  # the others, such as `ast.Load()`, have no position
-                pending.append((value, position))
+                pending.append((value, line, column))

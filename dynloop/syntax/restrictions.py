@@ -81,6 +81,8 @@ def _call(node: ast.Call, where: Callable[[ast.AST], str]) -> list[tuple[ast.AST
     function = node.func
     if isinstance(function, ast.Name) and function.id == "print":
         return [(node, "print", Limit(where(node), "calls 'print'"))]
+    if isinstance(function, ast.Name) and function.id == "super" and not node.args:
+        return [(node, "write", Limit(where(node), "calls 'super()'; call it before, or write super(Class, self)"))]
     if isinstance(function, ast.Attribute) and function.attr in CHANGING and isinstance(function.value, ast.Name):
         name = function.value.id
         what = f"calls '{name}.{function.attr}'; use a local variable, or an array"

@@ -8,6 +8,7 @@ name of the enclosing one, so that Python itself mangles `self.__x` and knows `s
 import __future__
 
 import ast
+import copy
 import os
 import sys
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from dynloop.syntax.program import Block, Jump, nested
 from dynloop.syntax.restrictions import restrictions
 from dynloop.syntax.site import Site
 from dynloop.syntax.source import definition, enclosing_class
+
+_FUNCTION = f"{HIDDEN}_function"
 
 
 @dataclass(frozen=True)
@@ -88,13 +91,13 @@ def build(function: FunctionType, rewritten: Rewritten, options: dict[str, Any])
     cells |= {label: CellType() for label in rewritten.sites}
     codes = _compiled(function, rewritten, list(cells))
 
-    def made(label: str) -> FunctionType:
+    def with_closure(label: str) -> FunctionType:
         closure = tuple(cells[free] for free in codes[label].co_freevars)
         return FunctionType(codes[label], function.__globals__, function.__name__, None, closure)
 
     for label, site in rewritten.sites.items():
-        cells[label].cell_contents = runtime.entry(site, tuple(map(made, site.pieces)), options)
-    new = made(function.__code__.co_name)
+        cells[label].cell_contents = runtime.entry(site, tuple(map(with_closure, site.pieces)), options)
+    new = with_closure(_FUNCTION)
     new.__defaults__, new.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
     new.__qualname__, new.__module__ = function.__qualname__, function.__module__
     new.__doc__, new.__annotations__ = function.__doc__, function.__annotations__
@@ -104,7 +107,9 @@ def build(function: FunctionType, rewritten: Rewritten, options: dict[str, Any])
 
 def _compiled(function: FunctionType, rewritten: Rewritten, free: list[str]) -> dict[str, CodeType]:
     """The code of the function and of the pieces, by name."""
-    old, tree = function.__code__, rewritten.tree
+    # Inside of the dummy its own name must still mean what it means outside, as in a recursive call.
+    old, tree = function.__code__, made(copy.copy(rewritten.tree))
+    tree.name = _FUNCTION
     inside: list[ast.stmt] = [*rewritten.pieces.values(), tree]
     around = enclosing_class(function)
     if around:
@@ -123,7 +128,7 @@ def _compiled(function: FunctionType, rewritten: Rewritten, free: list[str]) -> 
     for label in [f"{HIDDEN}_outer", *([around] if around else [])]:
         code = _inner(code)[label]
     codes = _inner(code)
-    return {label: _renamed(codes[label], old) for label in (*rewritten.pieces, old.co_name)}
+    return {label: _renamed(codes[label], old) for label in (*rewritten.pieces, _FUNCTION)}
 
 
 def _inner(code: CodeType) -> dict[str, CodeType]:

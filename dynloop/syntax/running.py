@@ -104,7 +104,7 @@ class Statement:
         return carried, tuple(_bound(piece, reads) for piece in self.pieces)
 
     def refuse(self, values: Values) -> None:
-        refuse(self.site, values[len(self.site.given) :], self.pieces[-1])
+        refuse(self.site, values[len(self.site.given) :], self.pieces[0])
 
     @property
     def options_now(self) -> dict[str, Any]:
@@ -117,6 +117,10 @@ def _bound(piece: Callable[..., Any], reads: Values) -> Callable[..., Any]:
 
 def entry(site: Site, pieces: tuple[Callable[..., Any], ...], options: dict[str, Any]) -> Callable[..., Values]:
     """The function by which rewritten code runs a statement."""
+    if site.kind == "if" and len(pieces) == 1:
+        # Without an `else` what may be assigned stays what it is.
+        kept = [site.given.index(name) for name in site.names]
+        pieces = (*pieces, lambda *values: tuple(values[place] for place in kept))
     this = Statement(site, pieces, options)
     if site.kind == "if":
         return lambda condition, *values: run_if(this, condition, values)

@@ -170,11 +170,11 @@ def programs(draw: Callable[[st.SearchStrategy[Any]], Any], is_staged: bool) -> 
     return "\n".join(["def f(a, b, c, v, note):", *body, f"    return {writer.result()}", ""])
 
 
-def defined(text: str) -> Any:
-    """The function that a text defines, with its source where `inspect` finds it."""
+def defined(text: str, names: dict[str, Any] | None = None) -> Any:
+    """The function `f` that a text defines, with its source where `inspect` finds it.   names: its globals."""
     name = f"<program {next(_NAMES)}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    namespace: dict[str, Any] = {}
+    namespace = dict(names or {})
     exec(compile(text, name, "exec"), namespace)
     return namespace["f"]
 
