@@ -13,10 +13,10 @@ from dynloop.syntax.site import Site
 _CONTAINERS = (list, set, dict, bytearray, deque)
 
 
-def refuse(site: Site, reads: Sequence[Any], piece: Callable[..., Any]) -> None:
+def refuse(site: Site, reads: Sequence[Any], pieces: Sequence[Callable[..., Any]]) -> None:
     """Raise for what the statement must not do if it is staged; warn of what it had better not."""
     for limit in site.limits.refused:
-        if not limit.name or isinstance(_value(site, reads, piece, limit.name), _CONTAINERS):
+        if not limit.name or isinstance(_value(site, reads, pieces, limit.name), _CONTAINERS):
             raise StagingError(f"{site} depends on traced values and must be staged, but {limit.where} {limit.what}")
     for limit in site.limits.once:
         warnings.warn(
@@ -31,14 +31,16 @@ def _frames_to_user() -> int:
     return 5
 
 
-def _value(site: Site, reads: Sequence[Any], piece: Callable[..., Any], name: str) -> Any:
-    """What a name means inside of a piece that only reads it."""
+def _value(site: Site, reads: Sequence[Any], pieces: Sequence[Callable[..., Any]], name: str) -> Any:
+    """What a name means inside of pieces that only read it."""
     if name in site.reads:
         return reads[site.reads.index(name)]
-    if not isinstance(piece, FunctionType):
-        return None
-    cells = dict(zip(piece.__code__.co_freevars, piece.__closure__ or (), strict=True))
-    return cells[name].cell_contents if name in cells else piece.__globals__.get(name)
+    for piece in pieces:
+        if isinstance(piece, FunctionType) and name in piece.__code__.co_freevars:
+            return dict(zip(piece.__code__.co_freevars, piece.__closure__ or (), strict=True))[name].cell_contents
+        if isinstance(piece, FunctionType) and name in piece.__code__.co_names:
+            return piece.__globals__.get(name)
+    return None
 
 
 def scalar(staging: Staging, what: str, condition: Any) -> Any:

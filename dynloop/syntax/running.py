@@ -104,7 +104,7 @@ class Statement:
         return carried, tuple(_bound(piece, reads) for piece in self.pieces)
 
     def refuse(self, values: Values) -> None:
-        refuse(self.site, values[len(self.site.given) :], self.pieces[0])
+        refuse(self.site, values[len(self.site.given) :], self.pieces)
 
     @property
     def options_now(self) -> dict[str, Any]:
