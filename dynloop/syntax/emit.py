@@ -12,8 +12,6 @@ show the user's lines.
 """
 
 import ast
-import copy
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -22,17 +20,38 @@ from typing import Protocol
 from dynloop.syntax import liveness
 from dynloop.syntax.assignment import Assigned
 from dynloop.syntax.expressions import Expressions, call, is_surely_python, late, name
+from dynloop.syntax.fragments import (
+    CONDITION,
+    Code,
+    as_index,
+    assign,
+    assign_to,
+    deleted,
+    function,
+    hollow,
+    item_target,
+    loaded,
+    may_be_staged,
+    maybe,
+    placed,
+    unpacked,
+)
 from dynloop.syntax.names import HIDDEN, NONE, RETURNED, in_order, read
-from dynloop.syntax.positions import at, made
+from dynloop.syntax.positions import at
 from dynloop.syntax.program import Block, Branch, Jump, Loop, Names, Nest, Statement
 from dynloop.syntax.restrictions import Restrictions
 from dynloop.syntax.site import Site
 
-Code = list[ast.stmt]
-
-CONDITION = f"{HIDDEN}_go"
 _ITERATED = ("range", "enumerate", "zip", "reversed")
 _ITEM = f"{HIDDEN}_index", f"{HIDDEN}_new"
+
+
+class Emitted(Protocol):
+    def __call__(self, block: Block) -> Code: ...
+
+
+class Where(Protocol):
+    def __call__(self, node: ast.AST) -> str: ...
 
 
 @dataclass
@@ -67,34 +86,34 @@ class Emitter:
         node = statement.node
         if isinstance(node, ast.Assert):
             return self._assert(statement, node, False)
-        target = _item_target(node)
+        target = item_target(node)
         if target is None:
             return [self.expressions.statement(node, False)]
         # Most things have items that can be assigned; an array of JAX has none.
         index, new = (name(part) for part in _ITEM)
         held = ast.Subscript(target.value, index, ast.Store())
-        code: Code = [_assign(_ITEM[0], _as_index(self.expressions.plain(target.slice)))]
+        code: Code = [assign(_ITEM[0], as_index(self.expressions.plain(target.slice)))]
         assert isinstance(node, ast.Assign | ast.AugAssign)
         if isinstance(node, ast.AugAssign):
-            code.append(_assign(_ITEM[1], ast.Subscript(_loaded(target.value), index, ast.Load())))
+            code.append(assign(_ITEM[1], ast.Subscript(loaded(target.value), index, ast.Load())))
             code.append(ast.AugAssign(ast.Name(_ITEM[1], ast.Store()), node.op, self.expressions.plain(node.value)))
         else:
-            code.insert(0, _assign(_ITEM[1], self.expressions.plain(node.value)))
-        put = _assign(_loaded(target.value).id, call("put", _loaded(target.value), index, new))
+            code.insert(0, assign(_ITEM[1], self.expressions.plain(node.value)))
+        put = assign(loaded(target.value).id, call("put", loaded(target.value), index, new))
         handler = ast.ExceptHandler(name("TypeError"), None, [put])
         handler.type = ast.Attribute(name(HIDDEN), "TypeError", ast.Load())
         code.append(ast.Try([ast.Assign([held], new)], [handler], [], []))
-        return _placed(code, node)
+        return placed(code, node)
 
     def _plain_branch(self, branch: Branch) -> Code:
         test = self.expressions.plain(branch.test)
         body, orelse = self.plain(branch.body), self.plain(branch.orelse) if branch.orelse else []
         if is_surely_python(branch.test):
-            return _placed([ast.If(test, body, orelse)], branch.node)
+            return placed([ast.If(test, body, orelse)], branch.node)
         site = self._branch_site(branch)
         handed = self._handed(site, branch, [name(CONDITION)], is_staged=False)
         plain = ast.If(name(CONDITION), body, orelse)
-        return _placed([ast.If(_may_be_staged(test), [handed], [plain])], branch.node)
+        return placed([ast.If(may_be_staged(test), [handed], [plain])], branch.node)
 
     def _plain_while(self, loop: Loop) -> Code:
         assert loop.test
@@ -104,9 +123,9 @@ class Emitter:
             ast.If(ast.BoolOp(ast.And(), [is_not, call("is_staged", name(CONDITION))]), [handed, ast.Break()], []),
             ast.If(ast.UnaryOp(ast.Not(), name(CONDITION)), [ast.Break()], []),
         ]
-        head = self._plain_test(loop, loop.test, _placed(asks, loop.node))
-        return _placed(
-            [ast.While(ast.Constant(True), [*_placed(head, loop.node), *self.plain(loop.body)], [])], loop.node
+        head = self._plain_test(loop, loop.test, placed(asks, loop.node))
+        return placed(
+            [ast.While(ast.Constant(True), [*placed(head, loop.node), *self.plain(loop.body)], [])], loop.node
         )
 
     def _plain_test(self, loop: Loop, test: ast.expr, asks: Code) -> Code:
@@ -118,7 +137,7 @@ class Emitter:
             goes_on = call("goes_on", flag, late(self.expressions.staged(test)))
             has_jumped = ast.Compare(flag, [ast.IsNot()], [ast.Constant(False)])
             if isinstance(test, ast.Constant) and test.value is True:
-                return [ast.If(has_jumped, _placed([_assign(CONDITION, goes_on), *asks], loop.node), [])]
+                return [ast.If(has_jumped, placed([assign(CONDITION, goes_on), *asks], loop.node), [])]
             new = ast.IfExp(has_jumped, goes_on, new)
         kept = ast.NamedExpr(ast.Name(CONDITION, ast.Store()), new)
         return [ast.If(ast.Compare(kept, [ast.IsNot()], [ast.Constant(True)]), asks, [])]
@@ -132,14 +151,14 @@ class Emitter:
             [ast.Is()],
             [ast.Attribute(name(HIDDEN), "Staged", ast.Load())],
         )
-        code: Code = [_assign(items, self._items(loop, False))]
+        code: Code = [assign(items, self._items(loop, False))]
         given: list[ast.expr] = [name(items), ast.Constant(None), ast.Constant(None)]
         if loop.flag:
             flag = name(loop.flag)
             left = ast.Compare(flag, [ast.IsNot()], [ast.Constant(False)])
-            body = [*_placed([_assign_to(loop.target, name(item))], loop.node), *body]
-            body += _placed([ast.If(left, [ast.Break()], [])], loop.node)
-            code += [_assign(rest, call("iterator", name(items))), _assign(item, ast.Constant(None))]
+            body = [*placed([assign_to(loop.target, name(item))], loop.node), *body]
+            body += placed([ast.If(left, [ast.Break()], [])], loop.node)
+            code += [assign(rest, call("iterator", name(items))), assign(item, ast.Constant(None))]
             code.append(ast.For(ast.Name(item, ast.Store()), name(rest), body, []))
             unknown = ast.Compare(flag, [ast.IsNot()], [ast.Constant(True)])
             is_staged = ast.BoolOp(ast.Or(), [is_staged, ast.BoolOp(ast.And(), [left, unknown])])
@@ -147,17 +166,17 @@ class Emitter:
         else:
             code.append(ast.For(loop.target, name(items), body, []))
         handed = self._handed(self._for_site(loop), loop, given, is_staged=False)
-        return _placed([*code, ast.If(is_staged, [handed], [])], loop.node)
+        return placed([*code, ast.If(is_staged, [handed], [])], loop.node)
 
     def _handed(self, site: str, statement: Statement, given: list[ast.expr], is_staged: bool) -> ast.stmt:
         """Call a statement by its name, with what it carries and reads, and take what it returns."""
         known = self.sites[site]
         sure = self.definite.before.get((statement.node.lineno, statement.node.col_offset), NONE)
         values = [
-            name(n) if is_staged or n in sure or (n.startswith(HIDDEN) and n != RETURNED) else _maybe(n)
+            name(n) if is_staged or n in sure or (n.startswith(HIDDEN) and n != RETURNED) else maybe(n)
             for n in (*known.given, *known.reads)
         ]
-        return _unpacked(known.names, ast.Call(name(site), [*given, *values], []))
+        return unpacked(known.names, ast.Call(name(site), [*given, *values], []))
 
     # ---- staged code
 
@@ -169,13 +188,13 @@ class Emitter:
             return [self.expressions.statement(node, True) for node in statement.sets]
         if isinstance(statement, Branch):
             given = [self.expressions.staged(statement.test)]
-            return _placed([self._handed(self._branch_site(statement), statement, given, True)], statement.node)
+            return placed([self._handed(self._branch_site(statement), statement, given, True)], statement.node)
         if isinstance(statement, Loop) and statement.test:
-            return _placed([self._handed(self._while_site(statement), statement, [], True)], statement.node)
+            return placed([self._handed(self._while_site(statement), statement, [], True)], statement.node)
         if isinstance(statement, Loop):
             nothing = ast.Constant(None)
             given = [self._items(statement, True), nothing, nothing]
-            return _placed([self._handed(self._for_site(statement), statement, given, True)], statement.node)
+            return placed([self._handed(self._for_site(statement), statement, given, True)], statement.node)
         if isinstance(statement, Nest):
             return [self._nest(statement, lambda block: self.staged(block) or [ast.Pass()], True)]
         return self._staged_simple(statement)
@@ -185,23 +204,19 @@ class Emitter:
         if isinstance(node, ast.Assert):
             return self._assert(statement, node, True)
         if isinstance(node, ast.Delete):
-            return _placed([_deleted(target) for target in node.targets], node)
-        target = _item_target(node)
+            return placed([deleted(target) for target in node.targets], node)
+        target = item_target(node)
         if target is not None:
             assert isinstance(node, ast.Assign | ast.AugAssign)
-            index = _as_index(self.expressions.staged(target.slice))
+            index = as_index(self.expressions.staged(target.slice))
             value = self.expressions.staged(node.value)
             if isinstance(node, ast.AugAssign):
-                value = ast.BinOp(ast.Subscript(_loaded(target.value), index, ast.Load()), node.op, value)
-            return _placed(
-                [_assign(_loaded(target.value).id, call("replaced", _loaded(target.value), index, value))], node
-            )
+                value = ast.BinOp(ast.Subscript(loaded(target.value), index, ast.Load()), node.op, value)
+            return placed([assign(loaded(target.value).id, call("replaced", loaded(target.value), index, value))], node)
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
             # In place would change what the caller holds; a carry gets a new value.
             held = self.expressions.reading(node.target)
-            return _placed(
-                [_assign(node.target.id, ast.BinOp(held, node.op, self.expressions.staged(node.value)))], node
-            )
+            return placed([assign(node.target.id, ast.BinOp(held, node.op, self.expressions.staged(node.value)))], node)
         return [self.expressions.statement(node, True)]
 
     # ---- pieces
@@ -246,7 +261,7 @@ class Emitter:
             state, item = in_order(liveness.carried(loop)), f"{HIDDEN}_next{loop.number}"
             # A target such as `x[i]` or `self.x` reads names too.
             reads = self._reads(loop.writes, liveness.live_before(loop.body, NONE), frozenset(read(loop.target)))
-            code = [*_placed([_assign_to(loop.target, name(item))], loop.node), *self.staged(loop.body)]
+            code = [*placed([assign_to(loop.target, name(item))], loop.node), *self.staged(loop.body)]
             pieces = [self._piece(f"body{loop.number}", (item, *state, *reads), code, state, loop.node)]
             self._add(label, "for", loop, state, state, reads, pieces)
         return label
@@ -260,8 +275,8 @@ class Emitter:
         self, label: str, given: Sequence[str], body: Code, results: Sequence[str] | None, place: ast.stmt
     ) -> str:
         label = f"{HIDDEN}_{label}"
-        self.pieces[label] = function = _function(label, given, body, results)
-        _placed([function, function.body[-1]], place)
+        self.pieces[label] = piece = function(label, given, body, results)
+        placed([piece, piece.body[-1]], place)
         return label
 
     def _add(
@@ -299,112 +314,12 @@ class Emitter:
         message = late(self.expressions.staged(node.msg) if node.msg else ast.Constant(None))
         handed = self._handed(label, statement, [name(CONDITION), message], is_staged)
         again = ast.Assert(name(CONDITION), self.expressions.plain(node.msg) if node.msg else None)
-        return _placed([ast.If(_may_be_staged(test), [handed], [again])], node)
+        return placed([ast.If(may_be_staged(test), [handed], [again])], node)
 
     def _nest(self, statement: Nest, emitted: "Emitted", is_staged: bool) -> ast.stmt:
-        node = self.expressions.statement(_hollow(statement.node), is_staged)
+        node = self.expressions.statement(hollow(statement.node), is_staged)
         for label, block in statement.blocks.items():
             setattr(node, label, emitted(block) if block else [])
         for handler, block in zip(getattr(node, "handlers", []), statement.handlers, strict=True):
             handler.body = emitted(block)
         return node
-
-
-# ---- parts of code
-
-
-class Emitted(Protocol):
-    def __call__(self, block: Block) -> Code: ...
-
-
-class Where(Protocol):
-    def __call__(self, node: ast.AST) -> str: ...
-
-
-def _placed(code: Sequence[ast.stmt], place: ast.stmt) -> Code:
-    """Give generated statements the position of a header, and of no more: what lies in a body has its own."""
-    last = getattr(place, "test", None) or getattr(place, "iter", None) or place
-    if isinstance(place, ast.With | ast.Try | ast.TryStar):
-        last = place
-    for node in code:
-        if not hasattr(node, "lineno"):
-            at(place, node)
-            node.end_lineno, node.end_col_offset = last.end_lineno, last.end_col_offset
-    return list(code)
-
-
-def _assign(label: str, value: ast.expr) -> ast.Assign:
-    return ast.Assign([ast.Name(label, ast.Store())], value)
-
-
-def _assign_to(target: ast.expr, value: ast.expr) -> ast.Assign:
-    return ast.Assign([target], value)
-
-
-def _loaded(node: ast.expr) -> ast.Name:
-    assert isinstance(node, ast.Name)
-    return name(node.id)
-
-
-def _may_be_staged(test: ast.expr) -> ast.expr:
-    # Tests that end something, which are false but once, are answered soonest.
-    kept = ast.NamedExpr(ast.Name(CONDITION, ast.Store()), test)
-    is_false = ast.Compare(kept, [ast.IsNot()], [ast.Constant(False)])
-    is_true = ast.Compare(name(CONDITION), [ast.IsNot()], [ast.Constant(True)])
-    return ast.BoolOp(ast.And(), [is_false, is_true, call("is_staged", name(CONDITION))])
-
-
-def _maybe(label: str) -> ast.expr:
-    return call("maybe", late(name(label)), ast.Constant(label))
-
-
-def _function(label: str, given: Sequence[str], body: Code, results: Sequence[str] | None) -> ast.FunctionDef:
-    arguments = ast.arguments([], [ast.arg(n) for n in given], None, [], [], None, [])
-    if results is not None:
-        body = [*body, ast.Return(ast.Tuple([name(n) for n in results], ast.Load()))]
-    node = ast.FunctionDef(label, arguments, body, [], None, None)
-    if sys.version_info >= (3, 12):
-        node.type_params = []
-    return node
-
-
-def _unpacked(names: Sequence[str], value: ast.expr) -> ast.stmt:
-    if not names:
-        return ast.Expr(value)
-    return _assign_to(ast.Tuple([ast.Name(n, ast.Store()) for n in names], ast.Store()), value)
-
-
-def _item_target(node: ast.stmt) -> ast.Subscript | None:
-    """The `x[i]` that a statement assigns to, where x is a name."""
-    is_assigned = isinstance(node, ast.Assign | ast.AugAssign)
-    target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
-    return target if is_assigned and isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name) else None
-
-
-def _as_index(node: ast.expr) -> ast.expr:
-    """What stands between brackets, as a value: slices are calls of `slice`."""
-    if isinstance(node, ast.Slice):
-        return call("slice", *(part or ast.Constant(None) for part in (node.lower, node.upper, node.step)))
-    if isinstance(node, ast.Tuple):
-        return ast.Tuple([_as_index(part) for part in node.elts], ast.Load())
-    return node
-
-
-def _deleted(target: ast.expr) -> ast.stmt:
-    """A staged piece returns all of its names, so one that is deleted gets what stands for no value."""
-    if isinstance(target, ast.Name):
-        return _assign(target.id, call("Unassigned", ast.Constant(target.id)))
-    return ast.Delete([target])
-
-
-def _hollow(node: ast.stmt) -> ast.stmt:
-    """A `with` or a `try` without its blocks."""
-    new = made(copy.copy(node))
-    for label in ("body", "orelse", "finalbody"):
-        if hasattr(new, label):
-            setattr(new, label, [])
-    if isinstance(new, ast.Try | ast.TryStar):
-        new.handlers = [made(copy.copy(handler)) for handler in new.handlers]
-        for handler in new.handlers:
-            handler.body = []
-    return new
