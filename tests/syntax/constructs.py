@@ -308,6 +308,8 @@ def with_dict(n):
 
 
 class Solver:
+    """A method that names something private."""
+
     __tolerance = 1e-4
 
     def solve(self, a):
