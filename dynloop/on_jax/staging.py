@@ -16,7 +16,7 @@ from jax import tree_util as jtu
 from dynloop.on_jax import internals
 from dynloop.on_jax.guard import Alarm, guarded
 from dynloop.on_jax.leaves import KINDS
-from dynloop.syntax.arrays import Kind
+from dynloop.syntax.arrays import Kind, Late
 
 NAME = "jax"
 
@@ -54,7 +54,11 @@ def joined(number: Kind, other: Kind) -> Kind:
     return Kind(number.shape, jnp.result_type(value, against), other.is_number)
 
 
-def of_kind(leaf: Any, kind: Kind) -> Any:
+def is_eager(array: Any) -> bool:
+    return False
+
+
+def of_kind(leaf: Any, kind: Kind, like: Any = None) -> Any:
     array = jnp.asarray(leaf)
     found = _kind(jax.typeof(array))
     if found == kind or internals.is_extended(array.dtype):
@@ -106,7 +110,8 @@ def negation(truth: Any) -> Any:
     return ~truth
 
 
-def junction(left: Any, right: Any, is_and: bool) -> Any:
+def junction(left: Any, late: Late, is_and: bool) -> Any:
+    right = late()
     if all(jnp.asarray(x).dtype == jnp.bool_ for x in (left, right)):
         return jnp.logical_and(left, right) if is_and else jnp.logical_or(left, right)
     holds = truth(jnp.asarray(left))
@@ -137,3 +142,12 @@ def require(holds: Any, message: str, leaves: Sequence[Any]) -> list[Any]:
         return list(leaves)
     alarm = Alarm(message, "an assert in a staged function", "Leave the assert out.")
     return guarded(~holds, [jnp.asarray(x) for x in leaves], alarm)
+
+
+def random_state() -> Any:
+    """JAX has none: keys are values."""
+    return None
+
+
+def restore(state: Any) -> None:
+    pass

@@ -6,7 +6,8 @@ transformations of `torch.func` and derivatives of derivatives `program`, `joint
 `substitution` and `transformed`. Conditionals are `branching`.
 """
 
+from dynloop.on_torch import staging
 from dynloop.on_torch.branching import cond
 from dynloop.on_torch.entry import fori_loop, scan, while_loop
 
-__all__ = ["cond", "fori_loop", "scan", "while_loop"]
+__all__ = ["cond", "fori_loop", "scan", "staging", "while_loop"]

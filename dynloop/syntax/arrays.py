@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, Protocol
 
 from dynloop import backend, debugging
 
+Late = Callable[[], Any]
+
 
 class Kind(NamedTuple):
     """What an array, or a number, is like.   is_number: its dtype gives way to that of an array."""
@@ -63,9 +65,17 @@ class Staging(Protocol):
         """The kind of a number that meets another number, or an array."""
         ...
 
-    def of_kind(self, leaf: Any, kind: Kind) -> Any:
-        """The leaf, converted."""
+    def of_kind(self, leaf: Any, kind: Kind, like: Any = None) -> Any:
+        """The leaf, converted; a number goes to where the array `like` is."""
         ...
+
+    def is_eager(self, array: Any) -> bool:
+        """Whether Python may ask for the values of this array while a loop runs, so that nothing is traced."""
+        ...
+
+    def random_state(self) -> Any: ...
+
+    def restore(self, state: Any) -> None: ...
 
     def zeros(self, kind: Kind) -> Any: ...
 
@@ -77,8 +87,8 @@ class Staging(Protocol):
 
     def negation(self, truth: Any) -> Any: ...
 
-    def junction(self, left: Any, right: Any, is_and: bool) -> Any:
-        """`left and right`, or `left or right`, where at least one is an array."""
+    def junction(self, left: Any, right: Late, is_and: bool) -> Any:
+        """`left and right()`, or `left or right()`, where the left one is an array."""
         ...
 
     def with_item(self, array: Any, index: Any, value: Any) -> Any: ...

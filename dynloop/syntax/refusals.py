@@ -13,12 +13,12 @@ from dynloop.syntax.site import Site
 _CONTAINERS = (list, set, dict, bytearray, deque)
 
 
-def refuse(site: Site, reads: Sequence[Any], pieces: Sequence[Callable[..., Any]]) -> None:
+def refuse(site: Site, reads: Sequence[Any], pieces: Sequence[Callable[..., Any]], is_traced: bool = True) -> None:
     """Raise for what the statement must not do if it is staged; warn of what it had better not."""
     for limit in site.limits.refused:
         if not limit.name or isinstance(_value(site, reads, pieces, limit.name), _CONTAINERS):
             raise StagingError(f"{site} depends on traced values and must be staged, but {limit.where} {limit.what}")
-    for limit in site.limits.once:
+    for limit in site.limits.once if is_traced else ():
         warnings.warn(
             f"{site} is staged, and {limit.where} {limit.what}, which runs while it is traced, and not at every step; "
             "use observe=dynloop.on_step(...), or what the array library has for it",

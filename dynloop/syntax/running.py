@@ -13,7 +13,8 @@ from dynloop import debugging
 from dynloop.errors import StagingError
 from dynloop.syntax import session
 from dynloop.syntax.arrays import Staging, is_array, is_staged, staging_of
-from dynloop.syntax.refusals import refuse
+from dynloop.syntax.eagerly import Course, Eager
+from dynloop.syntax.refusals import refuse, scalar
 from dynloop.syntax.settling import Body, Iteration, iteration
 from dynloop.syntax.site import Site
 from dynloop.syntax.staged_branches import stage_if
@@ -50,9 +51,17 @@ class Staged:
         return iter(())
 
     @property
-    def staging(self) -> Staging:
+    def array(self) -> Any:
         several = self.bounds if self.bounds else self.rows if isinstance(self.rows, tuple) else (self.rows,)
-        return next(staging_of(x) for x in several if is_array(x))
+        return next(x for x in several if is_array(x))
+
+    @property
+    def count(self) -> int:
+        return 0 if self.bounds else self.array.shape[0]
+
+    @property
+    def staging(self) -> Staging:
+        return staging_of(self.array)
 
 
 def items(iterable: Any) -> Any:
@@ -106,6 +115,10 @@ class Statement:
     def refuse(self, values: Values) -> None:
         refuse(self.site, values[len(self.site.given) :], self.pieces)
 
+    def eagerly(self, staging: Staging, body: Body, course: Course, values: Values, given: Values) -> Values:
+        refuse(self.site, given[len(self.site.given) :], self.pieces, is_traced=False)
+        return Eager(staging, self.site, body, course, {"backend": staging.NAME, **self.options_now}).run(values)
+
     @property
     def options_now(self) -> dict[str, Any]:
         return {**self.options, **session.options_now()}
@@ -135,6 +148,9 @@ def run_if(this: Statement, condition: Any, given: Values) -> Values:
     values, paths = this.apart(given)
     if not is_staged(condition):
         return (paths[0] if condition else paths[1])(*values)
+    staging = staging_of(condition)
+    if staging.is_eager(condition):
+        return (paths[0] if scalar(staging, str(this.site), condition) else paths[1])(*values)
     this.refuse(given)
     return stage_if(staging_of(condition), this.site, condition, (paths[0], paths[1]), values)
 
@@ -144,6 +160,8 @@ def run_while(this: Statement, given: Values) -> Values:
     is_first = True
     while True:
         condition = test(*values)
+        if is_staged(condition) and staging_of(condition).is_eager(condition):
+            return this.eagerly(staging_of(condition), body, Course(test=test), values, given)
         if is_staged(condition):
             this.refuse(given)
             return stage_while(staging_of(condition), this.site, test, body, values, this.options_now)
@@ -162,6 +180,9 @@ def run_for(this: Statement, iterable: Any, rest: Any, last: Any, given: Values)
     """rest, last: where Python has begun to run through the iterable, the iterator and the last item."""
     values, (body,) = this.apart(given)
     site, options = this.site, this.options_now
+    if isinstance(iterable, Staged) and iterable.staging.is_eager(iterable.array):
+        course = Course(None, iterable.bounds, iterable.rows, iterable.count, iterable.is_backward)
+        return this.eagerly(iterable.staging, body, course, values, given)
     if isinstance(iterable, Staged):
         this.refuse(given)
         if iterable.bounds:
@@ -199,6 +220,13 @@ def _rest(
     if not is_staged(values[site.flag]):
         return values
     staging = staging_of(values[site.flag])
+    if staging.is_eager(values[site.flag]):
+        # A flag that Python may ask for.
+        for item in () if bool(values[site.flag]) else rest:
+            values = body(item, *values)
+            if bool(values[site.flag]):
+                break
+        return values
     if isinstance(iterable, range):
         left = range(last + iterable.step, iterable.stop, iterable.step)
         return stage_range(staging, site, _bounds(left), body, values, options) if len(left) else values

@@ -59,7 +59,7 @@ def stage_range(
 
     def holds(carry: tuple[Any, dict[str, Any]]) -> Any:
         i, names = carry
-        return staging.junction(i < stop if step > 0 else i > stop, staging.negation(state.flag(names)), True)
+        return staging.junction(i < stop if step > 0 else i > stop, lambda: staging.negation(state.flag(names)), True)
 
     def advance(carry: tuple[Any, dict[str, Any]]) -> tuple[Any, dict[str, Any]]:
         i, names = carry

@@ -4,10 +4,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from dynloop.syntax.arrays import is_staged, staging_of
+from dynloop.syntax.arrays import Late, is_staged, staging_of
 from dynloop.syntax.staged_branches import choose
-
-Late = Callable[[], Any]
 
 _COMPARED: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt,
@@ -31,13 +29,13 @@ def not_(value: Any) -> Any:
 
 
 def and_(left: Any, right: Late) -> Any:
-    """`left and right()`; both are evaluated if the left one is an array."""
-    return staging_of(left).junction(left, right(), True) if is_staged(left) else left and right()
+    """`left and right()`; both are evaluated if the left one is traced."""
+    return staging_of(left).junction(left, right, True) if is_staged(left) else left and right()
 
 
 def or_(left: Any, right: Late) -> Any:
-    """`left or right()`; both are evaluated if the left one is an array."""
-    return staging_of(left).junction(left, right(), False) if is_staged(left) else left or right()
+    """`left or right()`; both are evaluated if the left one is traced."""
+    return staging_of(left).junction(left, right, False) if is_staged(left) else left or right()
 
 
 def goes_on(has_left: Any, test: Late) -> Any:
@@ -63,6 +61,6 @@ def _both(holds: Any, found: Any) -> Any:
 
 def choice(test: Any, then: Late, otherwise: Late, where: str) -> Any:
     """`then() if test else otherwise()`."""
-    if is_staged(test):
+    if is_staged(test) and not staging_of(test).is_eager(test):
         return choose(staging_of(test), where, test, then, otherwise)
     return then() if test else otherwise()
