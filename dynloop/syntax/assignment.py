@@ -36,7 +36,7 @@ class Assigned:
     def use(self, sure: Sure, *nodes: ast.AST | None) -> None:
         if sure is None:
             return
-        for name in loads(*(node for node in nodes if node is not None)):
+        for name in (name for node in nodes if node is not None for name in loads(node)):
             if name.id in self.locals and name.id not in sure:
                 self.unsure.add(name.id)
                 self.uses.add(id(name))

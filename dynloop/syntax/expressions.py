@@ -11,7 +11,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any, TypeVar
 
-from dynloop.syntax.names import FUNCTIONS, HIDDEN, SCOPES
+from dynloop.syntax.names import FUNCTIONS, HIDDEN, SCOPES, asks_for_truth, loads
 from dynloop.syntax.positions import at, made
 
 T = TypeVar("T", bound=ast.AST)
@@ -69,10 +69,13 @@ class Expressions:
 
     def plain(self, node: ast.expr) -> ast.expr:
         """For code that is not staged."""
-        return self._rewritten(node, False)
+        return self._rewritten(node, False) if self._concerns(node) else node
 
     def staged(self, node: ast.expr) -> ast.expr:
-        return self._rewritten(node, True)
+        return self._rewritten(node, True) if self._concerns(node) else node
+
+    def _concerns(self, node: ast.AST) -> bool:
+        return asks_for_truth(node) or any(id(name) in self.unsure for name in loads(node))
 
     def reading(self, target: ast.Name) -> ast.expr:
         """The value of a name that stands as the target of `x += ...`."""
@@ -81,7 +84,9 @@ class Expressions:
 
     def statement(self, node: ast.stmt, is_staged: bool) -> ast.stmt:
         """A statement with all of its expressions rewritten; a nested function or class stays as it is."""
-        return node if isinstance(node, SCOPES) else self._children(node, is_staged)
+        if isinstance(node, SCOPES) or not self._concerns(node):
+            return node
+        return self._children(node, is_staged)
 
     def _rewritten(self, node: ast.expr, is_staged: bool) -> ast.expr:
         if isinstance(node, FUNCTIONS):

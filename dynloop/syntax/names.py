@@ -47,11 +47,12 @@ def children(node: ast.AST) -> list[ast.AST]:
 
 
 class Facts(NamedTuple):
-    """What one walk over a node finds.   scopes: those right inside of it."""
+    """What one walk over a node finds.   scopes: right inside of it.   asks: whether it asks for a truth value."""
 
     bound: frozenset[str]
     items: frozenset[str]
     scopes: tuple[ast.AST, ...]
+    asks: bool
 
 
 def _facts(root: ast.AST) -> Facts:
@@ -66,6 +67,7 @@ def _found(root: ast.AST) -> Facts:
     names: set[str] = set()
     items: set[str] = set()
     scopes: list[ast.AST] = []
+    asks = False
     for node in walk_scope(root):
         if isinstance(node, ast.Name):
             if not isinstance(node.ctx, ast.Load):
@@ -73,15 +75,18 @@ def _found(root: ast.AST) -> Facts:
         elif isinstance(node, ast.Subscript):
             if not isinstance(node.ctx, ast.Load) and isinstance(node.value, ast.Name):
                 items.add(node.value.id)
+        elif isinstance(node, ast.BoolOp | ast.IfExp | ast.UnaryOp | ast.Compare):
+            asks = asks or not isinstance(node, ast.Compare) or len(node.ops) > 1
         elif isinstance(node, SCOPES):
             scopes.append(node)
+            asks = asks or isinstance(node, COMPREHENSIONS)
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 names.add(node.name)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             names.update((alias.asname or alias.name).split(".")[0] for alias in node.names)
         elif isinstance(node, ast.ExceptHandler) and node.name:
             names.add(node.name)
-    return Facts(frozenset(names), frozenset(items), tuple(scopes))
+    return Facts(frozenset(names), frozenset(items), tuple(scopes), asks)
 
 
 _FACTS = "facts"
@@ -97,6 +102,11 @@ def changed_items(*roots: ast.AST) -> frozenset[str]:
     return NONE.union(*(_facts(root).items for root in roots))
 
 
+def asks_for_truth(root: ast.AST) -> bool:
+    """Whether a node holds logic, comparisons in a chain, or scopes that may."""
+    return _facts(root).asks
+
+
 def assigned(*roots: ast.AST) -> frozenset[str]:
     """Names whose value is another one afterwards."""
     return bound(*roots) | changed_items(*roots)
@@ -104,42 +114,46 @@ def assigned(*roots: ast.AST) -> frozenset[str]:
 
 def read(*roots: ast.AST) -> set[str]:
     """Names that are read here, at once or later."""
-    return {node.id for node in loads(*roots)}
+    return {node.id for root in roots for node in loads(root)}
 
 
-def loads(*roots: ast.AST) -> Iterator[ast.Name]:
-    """The nodes that read a name which this scope, or one around it, binds."""
-    for root in roots:
-        yield from _loads(root, NONE)
+def loads(root: ast.AST) -> list[ast.Name]:
+    """The nodes that read a name which this scope, or one around it, binds; remembered on the node."""
+    known = vars(root).get(_LOADS)
+    if known is None:
+        known = vars(root)[_LOADS] = []
+        _add_loads(root, NONE, known)
+    return known
 
 
-def _loads(node: ast.AST, own: frozenset[str]) -> Iterator[ast.Name]:
+_LOADS = "loads"
+
+
+def _add_loads(node: ast.AST, own: frozenset[str], found: list[ast.Name]) -> None:
     if isinstance(node, ast.Name):
         if isinstance(node.ctx, ast.Load) and node.id not in own:
-            yield node
+            found.append(node)
     elif isinstance(node, FUNCTIONS):
-        inner = own | _locals(node)
         outside = [*node.args.defaults, *(d for d in node.args.kw_defaults if d)]
         outside += [] if isinstance(node, ast.Lambda) else node.decorator_list
         for part in outside:
-            yield from _loads(part, own)
+            _add_loads(part, own, found)
+        inner = own | _locals(node)
         for part in [node.body] if isinstance(node, ast.Lambda) else node.body:
-            yield from _loads(part, inner)
+            _add_loads(part, inner, found)
     elif isinstance(node, COMPREHENSIONS):
         inner = own | bound(*(part.target for part in node.generators))
-        yield from _loads(node.generators[0].iter, own)
+        _add_loads(node.generators[0].iter, own, found)
         rest: list[ast.AST] = [part.iter for part in node.generators[1:]]
         rest += [test for part in node.generators for test in part.ifs]
         rest += [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
         for part in rest:
-            yield from _loads(part, inner)
-    elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-        if node.target.id not in own:
-            yield node.target
-        yield from _loads(node.value, own)
+            _add_loads(part, inner, found)
     else:
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id not in own:
+            found.append(node.target)
         for child in children(node):
-            yield from _loads(child, own)
+            _add_loads(child, own, found)
 
 
 def _locals(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> frozenset[str]:

@@ -29,7 +29,7 @@ def test_a_construct_equals_the_original(one: Construct, arguments: tuple[Any, .
     np.testing.assert_allclose(float(found), float(expected), rtol=1e-6)
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(text=programs(is_staged=True))
 def test_a_program_means_what_it_meant(text: str) -> None:
     original, rewritten = defined(text), dynloop.loop(defined(text))
