@@ -38,6 +38,10 @@ def unflatten(tree: Any, parts: Sequence[Any]) -> Any:
     return jtu.tree_unflatten(tree, parts)
 
 
+def is_same_tree(one: Any, other: Any) -> bool:
+    return one == other
+
+
 def kind(leaf: Any) -> Kind:
     if isinstance(leaf, bool):
         return Kind((), jnp.dtype(bool), True)
@@ -78,10 +82,16 @@ def zeros(kind: Kind) -> Any:
 class Replay:
     """A traced function: evaluated from its jaxpr on values of the types it was traced for, else run again."""
 
-    def __init__(self, function: Callable[[list[Any]], list[Any]], leaves: Sequence[Any]):
+    def __init__(self, function: Callable[[list[Any]], tuple[list[Any], Any]], leaves: Sequence[Any]):
         self.function = function
         self.avals = [jax.typeof(jnp.asarray(x)) for x in leaves]
-        self.closed = jax.make_jaxpr(lambda *xs: function(list(xs)))(*self.avals)
+        self.aside: Any = None
+
+        def flat(*xs: Any) -> list[Any]:
+            found, self.aside = function(list(xs))
+            return found
+
+        self.closed = jax.make_jaxpr(flat)(*self.avals)
         self.kinds = [_kind(aval) for aval in self.closed.out_avals]
 
     @property
@@ -94,11 +104,11 @@ class Replay:
     def __call__(self, leaves: Sequence[Any]) -> list[Any]:
         arrays = [jnp.asarray(x) for x in leaves]
         if [jax.typeof(x) for x in arrays] != self.avals:
-            return self.function(arrays)
+            return self.function(arrays)[0]
         return internals.evaluate(self.closed.jaxpr, self.closed.consts, arrays)
 
 
-def trace(function: Callable[[list[Any]], list[Any]], leaves: Sequence[Any]) -> Replay:
+def trace(function: Callable[[list[Any]], tuple[list[Any], Any]], leaves: Sequence[Any]) -> Replay:
     return Replay(function, leaves)
 
 

@@ -18,6 +18,8 @@ from dynloop.syntax.arrays import Kind, Late
 NAME = "torch"
 
 _NUMBERS = (bool, int, float, complex)
+ARRAYS = (np.ndarray, np.generic)
+_ONE = trees.flatten(torch.zeros(()))[1]
 
 
 def is_eager(array: Any) -> bool:
@@ -25,18 +27,27 @@ def is_eager(array: Any) -> bool:
 
 
 def is_leaf(value: Any) -> bool:
-    if isinstance(value, np.ndarray | np.generic):
+    if isinstance(value, ARRAYS):
         return value.dtype.kind in "biufc"
     return isinstance(value, (Tensor, *_NUMBERS))
 
 
 def flatten(value: Any) -> tuple[list[Any], list[str], Any]:
+    if isinstance(value, Tensor):
+        return [value], [""], _ONE
     parts, tree = trees.flatten(value)
-    return parts, trees.paths_of(tree), tree
+    paths = [f"[{i}]" for i in range(len(parts))] if torch.compiler.is_compiling() else trees.paths_of(tree)
+    return parts, paths, tree
 
 
 def unflatten(tree: Any, parts: Sequence[Any]) -> Any:
+    if tree is _ONE:
+        return parts[0]
     return trees.unflatten(tree, parts)
+
+
+def is_same_tree(one: Any, other: Any) -> bool:
+    return one is other or trees.same(one, other)
 
 
 def kind(leaf: Any) -> Kind:
@@ -82,10 +93,13 @@ def zeros(kind: Kind) -> Any:
 class Trial:
     """A function of leaves that was run once, to see what it gives; it runs again wherever it is wanted."""
 
-    def __init__(self, function: Callable[[list[Any]], list[Any]], leaves: Sequence[Any]):
+    def __init__(self, function: Callable[[list[Any]], tuple[list[Any], Any]], leaves: Sequence[Any]):
         self.function = function
-        with torch.no_grad(), torch.random.fork_rng():
-            self.found = function(list(leaves))
+        if torch.compiler.is_compiling():
+            self.found, self.aside = function(list(leaves))  # what nobody reads is no part of the program
+        else:
+            with torch.no_grad(), torch.random.fork_rng():
+                self.found, self.aside = function(list(leaves))
         self.kinds = [kind(x) for x in self.found]
 
     has_effects = True
@@ -94,10 +108,10 @@ class Trial:
         return not isinstance(self.found[place], Tensor)
 
     def __call__(self, leaves: Sequence[Any]) -> list[Any]:
-        return self.function(list(leaves))
+        return self.function(list(leaves))[0]
 
 
-def trace(function: Callable[[list[Any]], list[Any]], leaves: Sequence[Any]) -> Trial:
+def trace(function: Callable[[list[Any]], tuple[list[Any], Any]], leaves: Sequence[Any]) -> Trial:
     return Trial(function, leaves)
 
 

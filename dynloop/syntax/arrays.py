@@ -24,7 +24,15 @@ class Kind(NamedTuple):
 
 
 class Traced(Protocol):
-    """A function of leaves, run once on values of the kinds that it will get."""
+    """A function of leaves, run once on values of the kinds that it will get.
+
+    It returns leaves, and something aside that is no array.
+    """
+
+    @property
+    def aside(self) -> Any:
+        """What it returned aside when it was run."""
+        ...
 
     @property
     def kinds(self) -> list[Kind]:
@@ -39,7 +47,7 @@ class Traced(Protocol):
         ...
 
     def __call__(self, leaves: Sequence[Any]) -> list[Any]:
-        """What the function returns for these leaves."""
+        """The leaves that the function returns for these."""
         ...
 
 
@@ -58,6 +66,8 @@ class Staging(Protocol):
         ...
 
     def unflatten(self, tree: Any, parts: Sequence[Any]) -> Any: ...
+
+    def is_same_tree(self, one: Any, other: Any) -> bool: ...
 
     def kind(self, leaf: Any) -> Kind: ...
 
@@ -79,7 +89,7 @@ class Staging(Protocol):
 
     def zeros(self, kind: Kind) -> Any: ...
 
-    def trace(self, function: Callable[[list[Any]], list[Any]], leaves: Sequence[Any]) -> Traced: ...
+    def trace(self, function: Callable[[list[Any]], tuple[list[Any], Any]], leaves: Sequence[Any]) -> Traced: ...
 
     def truth(self, array: Any) -> Any:
         """Whether a scalar is not zero, as a boolean array."""
@@ -110,8 +120,14 @@ class Staging(Protocol):
         ...
 
 
+# Asked for first, since a loop of Python's asks at every turn.
+_PLAIN = frozenset([bool, int, float, complex, str, type(None), list, tuple, dict, range])
+
+
 def library(value: Any) -> str | None:
     """The name of the library that an array belongs to; None if it is none."""
+    if type(value) in _PLAIN:
+        return None
     for name, attribute in (("jax", "Array"), ("torch", "Tensor")):
         module = sys.modules.get(name)
         if module is not None and isinstance(value, getattr(module, attribute, ())):
@@ -123,9 +139,15 @@ def is_array(value: Any) -> bool:
     return library(value) is not None
 
 
+def is_compiling() -> bool:
+    """Whether `torch.compile` is tracing, which follows Python into this very code, and not into context variables."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.compiler.is_compiling()
+
+
 def is_staged(value: Any) -> bool:
     """Whether what depends on this value is staged: it is an array, concrete or not, and nobody debugs."""
-    return library(value) is not None and not debugging.is_on()
+    return library(value) is not None and (is_compiling() or not debugging.is_on())
 
 
 def staging_of(array: Any) -> Staging:

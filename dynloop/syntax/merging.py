@@ -56,7 +56,7 @@ def merged(
     """leaves: the kinds of them, for each of the two."""
     first, second = forms
     both = [list(parts_of(form, kinds)) for form, kinds in zip(forms, leaves, strict=True)]
-    if first.tree != second.tree:
+    if not staging.is_same_tree(first.tree, second.tree):
         a, b = (_of_tree(form, parts) for form, parts in zip(forms, both, strict=True))
         advice = "its structure must not change" if sides.first == BEFORE else "return the same structure from both"
         if not first.parts or not second.parts:
@@ -85,7 +85,7 @@ def _part(
         advice = f"a value that is not an array {sides.must_be}"
         raise sides.differ(name, path, f"is {described(a)}", described(b), advice)
     found = common(staging, *kinds)
-    if found:
+    if found is not None:
         return found
     if kinds[0].shape != kinds[1].shape:
         shapes = (str(kind.shape) for kind in kinds)

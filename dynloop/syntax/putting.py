@@ -16,7 +16,7 @@ def put(held: Any, index: Any, value: Any) -> Any:
 def replaced(held: Any, index: Any, value: Any) -> Any:
     """A copy of an array, a list or a dict, with another item."""
     for part in (held, value, *(index if isinstance(index, tuple) else (index,))):
-        if is_array(part) and not isinstance(held, list | dict):
+        if is_array(part) and not isinstance(held, (list, dict)):
             return staging_of(part).with_item(held, index, value)
     new: Any = copy.copy(held)
     new[index] = value

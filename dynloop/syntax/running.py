@@ -72,7 +72,7 @@ def items_of(function: Callable[..., Iterable[Any]], *arguments: Any) -> Any:
     """`function(*arguments)`, where it is range, enumerate, zip or reversed, as long as nobody has given it another
     meaning."""
     if not any(map(is_staged, arguments)):
-        return items(function(*arguments))
+        return function(*arguments) if function is builtins.range else items(function(*arguments))
     if function is builtins.range:
         start, stop, step = (0, *arguments, 1) if len(arguments) == 1 else (*arguments, 1)[:3]
         if is_array(step):

@@ -4,14 +4,17 @@ A loop may be traced again, once the type of a number that it carries is known; 
 kept until the outermost statement is done, so that the loops inside of it need not learn it again.
 """
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar, Token
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from dynloop import settings
 from dynloop.errors import ArgumentTypeError
+from dynloop.syntax.arrays import is_compiling
+
+T = TypeVar("T")
 
 OPTIONS = ("max_steps", "checkpoints", "on_max_steps", "sync", "observe", "backend")
 
@@ -24,7 +27,7 @@ class Session:
     """
 
     staging: Any
-    learnt: dict[Any, Any] = field(default_factory=dict)
+    learnt: dict[Any, Any]
 
 
 _SESSION: ContextVar[Session | None] = ContextVar("dynloop.session", default=None)
@@ -33,23 +36,24 @@ _OPTIONS: ContextVar[dict[str, Any]] = ContextVar("dynloop.options")
 
 def current() -> Session | None:
     """The one of the statement that is being staged around this one."""
-    return _SESSION.get()
+    return None if is_compiling() else _SESSION.get()
 
 
-@contextmanager
-def session(staging: Any) -> Iterator[Session]:
-    """While a staged piece is traced. `dynloop.options` around a loop does not hold for loops inside of it."""
-    known = _SESSION.get() or Session(staging)
+def within(staging: Any, run: Callable[[Session], T]) -> T:
+    """Trace a staged piece. `dynloop.options` around a loop does not hold for loops inside of it."""
+    if is_compiling():
+        return run(Session(staging, {}))
+    known = _SESSION.get() or Session(staging, {})
     tokens = _SESSION.set(known), _OPTIONS.set({})
     try:
-        yield known
+        return run(known)
     finally:
         _SESSION.reset(tokens[0])
         _OPTIONS.reset(tokens[1])
 
 
 def options_now() -> dict[str, Any]:
-    return _OPTIONS.get({})
+    return {} if is_compiling() else _OPTIONS.get({})
 
 
 class options(AbstractContextManager[None]):

@@ -4,6 +4,9 @@ The body is run once, on the present state; that tells what each name is after a
 number must become another one, or a name that has no value yet gets zeros, it is run once more.
 """
 
+# What stands in a signature inside of a function is evaluated at each call, which `torch.compile` cannot follow.
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,17 +42,14 @@ def iteration(
     """Trace a body.   extra: what it takes before the values, such as the index, each a leaf or a pytree of them."""
     leaves, forms = packed(staging, values)
     given, extra_forms = packed(staging, extra)
-    after: Forms = []
 
-    def flat(inputs: list[Any]) -> list[Any]:
+    def flat(inputs: list[Any]) -> tuple[list[Any], Forms]:
         items = unpacked(staging, [""] * len(extra), extra_forms, inputs[: len(given)])
         out = body(*items, *unpacked(staging, names, forms, inputs[len(given) :]))
-        found, after[:] = packed(staging, out)
-        return found
+        return packed(staging, out)
 
-    with session.session(staging):
-        run = staging.trace(flat, [*given, *leaves])
-    return Iteration(values, leaves, forms, [staging.kind(x) for x in leaves], list(after), run)
+    run = session.within(staging, lambda _: staging.trace(flat, [*given, *leaves]))
+    return Iteration(values, leaves, forms, [staging.kind(x) for x in leaves], run.aside, run)
 
 
 @dataclass(frozen=True)
@@ -107,10 +107,10 @@ def settled(
     staging: Staging, site: Site, body: Body, values: tuple[Any, ...], extra: list[Any], first: Iteration | None = None
 ) -> Settled:
     """Run the body until its state keeps its form: once, or once more for each number that has to become another."""
-    known = session.current()
-    with session.session(staging) as here:
-        learnt = here.learnt if known else {}
-        guessed = _with(staging, site, values, learnt)
+    is_inside = session.current() is not None
+
+    def settle(here: session.Session) -> Settled:
+        guessed = _with(staging, site, values, here.learnt if is_inside else {})
         try:
             return _settled(staging, site, body, guessed, extra, first, here.learnt)
         except StagingError:
@@ -118,6 +118,8 @@ def settled(
             if all(a is b for a, b in zip(guessed, values, strict=True)):
                 raise
             return _settled(staging, site, body, values, extra, None, here.learnt)
+
+    return session.within(staging, settle)
 
 
 def _with(staging: Staging, site: Site, values: tuple[Any, ...], learnt: dict[Any, Any]) -> tuple[Any, ...]:
@@ -140,7 +142,7 @@ def _settled(
     one = first or iteration(staging, site.names, body, values, extra)
     while True:
         found = [_name(staging, site, sides, one, place) for place in range(len(site.names))]
-        changed = {place: change for place, (_, change) in enumerate(found) if change}
+        changed = {place: change for place, (_, change) in enumerate(found) if change is not None}
         if not changed:
             return Settled(staging, site, one, [m for m, _ in found])
         for place, change in changed.items():
@@ -172,8 +174,8 @@ def _name(
             f"{sides.what}: {label(name, '')} has a value before the loop but none after one iteration; "
             "assign it on every path, and do not delete it"
         )
-    assert before
-    assert after
+    assert before is not None
+    assert after is not None
     found = merged(staging, sides, name, (before, after), (one.kinds, one.run.kinds))
     return _checked(staging, sides, name, found, before, one)
 

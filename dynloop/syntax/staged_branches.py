@@ -1,5 +1,8 @@
 """A branch handed to `dynloop.cond`: both paths traced once, what they assign brought into one form."""
 
+# What stands in a signature inside of a function is evaluated at each call, which `torch.compile` cannot follow.
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +27,7 @@ class Traversed:
 
     def part(self, name: int, part: int, leaves: Sequence[Any]) -> Any:
         form = self.forms[name]
-        assert form
+        assert form is not None
         found = form.parts[part]
         return leaves[found.place] if isinstance(found, Leaf) else found.value
 
@@ -37,7 +40,7 @@ def stage_if(
     sides = branch_sides(str(site))
     forms = [_joined(staging, sides, site, both, place) for place in range(len(site.names))]
     branch = [_branch(staging, path, forms) for path in both]
-    is_needed = any(isinstance(kind, Kind) for form in forms if form for kind in form.kinds)
+    is_needed = any(isinstance(kind, Kind) for form in forms if form is not None for kind in form.kinds)
     results = []
     if is_needed or both[0].run.has_effects or both[1].run.has_effects:
         results = list(branches.cond(holds, *branch))
@@ -53,15 +56,11 @@ def choose(staging: Staging, where: str, condition: Any, then: Callable[[], Any]
 
 
 def _traversed(staging: Staging, path: Path, values: tuple[Any, ...]) -> Traversed:
-    forms: Forms = []
+    def flat(_: list[Any]) -> tuple[list[Any], Forms]:
+        return packed(staging, path(*values), keep_numbers=True)
 
-    def flat(_: list[Any]) -> list[Any]:
-        leaves, forms[:] = packed(staging, path(*values), keep_numbers=True)
-        return leaves
-
-    with session.session(staging):
-        run = staging.trace(flat, [])
-    return Traversed(list(forms), run)
+    run = session.within(staging, lambda _: staging.trace(flat, []))
+    return Traversed(run.aside, run)
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ def _branch(staging: Staging, path: Traversed, results: Sequence[Result | None])
     def run() -> list[Any]:
         leaves, out = path.run([]), []
         for name, result in enumerate(results):
-            for at, kind in enumerate(result.kinds if result else ()):
+            for at, kind in enumerate(result.kinds if result is not None else ()):
                 if isinstance(kind, Kind):
                     is_there = path.forms[name] is not None
                     value = path.part(name, at, leaves) if is_there else staging.zeros(kind)

@@ -4,6 +4,9 @@ A `while` is the first. A `for` over `range` is the second, or the first if a ju
 over the rows of arrays is the third, and a jump ends it.
 """
 
+# What stands in a signature inside of a function is evaluated at each call, which `torch.compile` cannot follow.
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 
@@ -28,8 +31,7 @@ def stage_while(
     state = settled(staging, site, body, values, [], first)
 
     def holds(carry: dict[str, Any]) -> Any:
-        with session.session(staging):
-            return scalar(staging, str(site), test(*state.values(carry)))
+        return session.within(staging, lambda _: scalar(staging, str(site), test(*state.values(carry))))
 
     return state.values(loops.while_loop(holds, state.body, state.init, **options))
 

@@ -94,7 +94,7 @@ def unpacked(staging: Staging, names: Sequence[str], forms: Forms, leaves: Seque
 
 
 def is_number(value: Any) -> bool:
-    return isinstance(value, bool | int | float | complex) and type(value).__module__ == "builtins"
+    return type(value) in (bool, int, float, complex)
 
 
 def parts_of(form: Form, leaves: Sequence[Any]) -> Iterator[tuple[str, Any, bool]]:
