@@ -13,7 +13,10 @@ from dynloop.errors import (
     CarryError,
     DerivativeError,
     DynloopError,
+    LoopSyntaxError,
     NonFiniteError,
+    StagingError,
+    UnassignedError,
 )
 from dynloop.explain import explain
 from dynloop.loops import fori_loop, scan, while_loop
@@ -21,10 +24,15 @@ from dynloop.observers import on_step, verify, watch_nan
 from dynloop.picture import picture
 from dynloop.report import LoopReport, Report
 from dynloop.result import Result, StoppedBecause
+from dynloop.syntax import loop, options, source
 
 __version__ = "0.1.0"
 
 __all__ = [
+    # ordinary Python
+    "loop",
+    "options",
+    "source",
     # loops
     "while_loop",
     "fori_loop",
@@ -56,5 +64,8 @@ __all__ = [
     "CarryError",
     "DerivativeError",
     "DynloopError",
+    "LoopSyntaxError",
     "NonFiniteError",
+    "StagingError",
+    "UnassignedError",
 ]

@@ -10,8 +10,8 @@ from dataclasses import fields, is_dataclass
 from typing import Any, Protocol, cast
 
 from dynloop.errors import ArgumentError, ArgumentTypeError, BackendError, described
-from dynloop.options import Options
 from dynloop.report import Report
+from dynloop.settings import Options
 
 _MODULES = {"jax": "dynloop.on_jax", "torch": "dynloop.on_torch"}
 
@@ -34,6 +34,9 @@ class Backend(Protocol):
     def explain(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Report:
         """Run the function once, and report of every loop in it: a `report.Site` each, and the steps of its runs."""
         ...
+
+    staging: Any
+    """A module: what it offers to `dynloop.syntax` (`dynloop.syntax.arrays.Staging`)."""
 
     def cond(self, pred: Any, true_fn: Any, false_fn: Any, operands: tuple[Any, ...]) -> Any:
         """Run one branch; the branches are callable, nothing else has been checked."""
@@ -67,6 +70,11 @@ def choose(name: str, backend: str | None, **arguments: Any) -> Backend:
 
 def _load(backend: str) -> Backend:
     return cast(Backend, importlib.import_module(_MODULES[backend]))
+
+
+def staging(library: str) -> Any:
+    """What the backend of this library offers to `dynloop.syntax`."""
+    return _load(library).staging
 
 
 def _kinds_in(tree: Any) -> list[str]:

@@ -116,3 +116,44 @@ class BackendError(DynloopError, RuntimeError):
     ...     print(str(error).splitlines()[0])
     while_loop: no array in init tells which library runs it
     """
+
+
+class LoopSyntaxError(DynloopError, SyntaxError):
+    """`@dynloop.loop` cannot rewrite this function; the error has the file, line and column, and the way out.
+
+    >>> import dynloop
+    >>> try:
+    ...     @dynloop.loop
+    ...     def count(n):
+    ...         while n > 0:
+    ...             yield n
+    ... except dynloop.LoopSyntaxError as error:
+    ...     print(error.msg)
+    @dynloop.loop: generators are not supported; collect the values, and return them
+    """
+
+
+class StagingError(DynloopError, TypeError):
+    """A loop or an `if` of a function under `@dynloop.loop` cannot be staged; the message has its line and the name.
+
+    >>> import jax, dynloop
+    >>> @dynloop.loop
+    ... def grow(x):
+    ...     while x.sum() < 10:
+    ...         x = jax.numpy.concatenate([x, x])
+    ...     return x
+    >>> try:
+    ...     grow(jax.numpy.ones(2))
+    ... except dynloop.StagingError as error:
+    ...     print(str(error).partition(": ")[2])
+    'x' has shape (2,) before the loop but (4,) after one iteration; shapes must not change
+    """
+
+
+class UnassignedError(DynloopError, UnboundLocalError):
+    """A name is read that staged code assigns on some paths only, so that it may have no value.
+
+    >>> import dynloop
+    >>> issubclass(dynloop.UnassignedError, UnboundLocalError)
+    True
+    """

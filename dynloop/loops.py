@@ -6,7 +6,7 @@ from typing import Any, Literal
 from dynloop import backend as backends
 from dynloop.checkpoints import Checkpoints
 from dynloop.observers import Observer
-from dynloop.options import OnMaxSteps, check_function, checked
+from dynloop.settings import OnMaxSteps, check_function, checked
 
 
 def while_loop(

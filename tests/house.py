@@ -246,9 +246,14 @@ def home(tree: Tree, path: str, name: str) -> tuple[str, str]:
     return home(tree, origin, original) if origin and origin != path else (path, name)
 
 
+def is_overload(node: ast.stmt) -> bool:
+    """Whether it is a signature for type checkers only."""
+    return any(ast.unparse(decorator) == "overload" for decorator in getattr(node, "decorator_list", []))
+
+
 def definition(text: str, name: str) -> tuple[str | None, bool]:
     """The docstring of a name made in a module, and whether it must hold an example: a value's, below it, need not."""
-    body = ast.parse(text).body
+    body = [node for node in ast.parse(text).body if not is_overload(node)]
     for node, after in zip_longest(body, body[1:]):
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
             return ast.get_docstring(node), True

@@ -7,10 +7,21 @@ reverse mode takes a joint equation apart), `again` and `ordering` (a forward pa
 `placement` and `descent` (the schedule inside the compiled loop), `batching` and `lanes` (vmap),
 `varying` (shard_map), `dead_code`. `guard`, `observing` and `verifying` are what a running loop tells.
 Conditionals are `branching` (the user's functions), `branches` (pairs as values), `cond` (the primitive)
-and `branch_lanes` (vmap). `reporting` tells `dynloop.explain` what loops do.
+and `branch_lanes` (vmap). `reporting` tells `dynloop.explain` what loops do;
+`staging` is what `@dynloop.loop` asks for beside them.
 """
 
-from dynloop.on_jax import batching, branch_lanes, dead_code, forward, loop, reverse, reverse_tangent, tangent
+from dynloop.on_jax import (
+    batching,
+    branch_lanes,
+    dead_code,
+    forward,
+    loop,
+    reverse,
+    reverse_tangent,
+    staging,
+    tangent,
+)
 from dynloop.on_jax.branching import cond
 from dynloop.on_jax.entry import fori_loop, scan, while_loop
 from dynloop.on_jax.reporting import explain
@@ -27,6 +38,7 @@ __all__ = [
     "reverse",
     "reverse_tangent",
     "scan",
+    "staging",
     "tangent",
     "while_loop",
 ]

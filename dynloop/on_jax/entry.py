@@ -19,9 +19,9 @@ from dynloop.on_jax.guard import Alarm, guarded
 from dynloop.on_jax.leaves import KINDS, as_array, as_dtype, is_differentiable, nan_where
 from dynloop.on_jax.primitives import loop_p
 from dynloop.on_jax.varying import any_device, most_of_devices, vary_all
-from dynloop.options import Options, bound_message
 from dynloop.result import Result, StoppedBecause
 from dynloop.rows import MOST, agreed_length
+from dynloop.settings import Options, bound_message
 
 
 def while_loop(cond: Any, body: Any, init: Any, options: Options) -> Any:

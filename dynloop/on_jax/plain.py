@@ -15,8 +15,8 @@ from dynloop.observers import Verify
 from dynloop.on_jax import internals
 from dynloop.on_jax.form import Form
 from dynloop.on_jax.leaves import as_array, is_differentiable, nan_where, paths_of, promoted
-from dynloop.options import Options, bound_message
 from dynloop.result import StoppedBecause
+from dynloop.settings import Options, bound_message
 
 
 def run(

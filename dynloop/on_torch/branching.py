@@ -18,7 +18,7 @@ from dynloop.on_torch import leaves as leaf
 from dynloop.on_torch.entry import run
 from dynloop.on_torch.functions import Form
 from dynloop.on_torch.trees import flatten, paths_of, unflatten
-from dynloop.options import Options
+from dynloop.settings import Options
 
 OPTIONS = Options(NAME, 1, None, "raise", False, None)
 # The tree of rows that there are none of.

@@ -18,9 +18,9 @@ from dynloop.on_torch.functions import Form, Promotion, Ys, flat_body, flat_cond
 from dynloop.on_torch.leaves import ARRAYS, NUMBERS, as_tensor, device_of, in_words
 from dynloop.on_torch.structure import Loop, Outcome, Tensors, bytes_of, is_differentiable, name_of
 from dynloop.on_torch.trees import flatten, paths_of, unflatten
-from dynloop.options import Options
 from dynloop.result import Result, StoppedBecause
 from dynloop.rows import MOST, agreed_length
+from dynloop.settings import Options
 
 INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64, torch.uint64)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dynloop.observers import Verify
 from dynloop.on_torch.trees import paths_of, unflatten
-from dynloop.options import Options
+from dynloop.settings import Options
 
 
 def teller(options: Options, tree: Any) -> Callable[[int, Sequence[Tensor]], None] | None:

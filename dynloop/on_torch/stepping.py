@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dynloop.errors import ArgumentError
 from dynloop.on_torch.structure import Loop, Tensors, is_differentiable
-from dynloop.options import bound_message
+from dynloop.settings import bound_message
 
 
 class Walk:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dynloop.checkpoints import Storage
 from dynloop.on_torch.trees import paths_of
-from dynloop.options import Options
+from dynloop.settings import Options
 
 Tensors = tuple[Tensor, ...]
 
