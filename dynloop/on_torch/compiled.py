@@ -1,0 +1,62 @@
+"""The engine of loops inside torch.compile: a flat loop becomes one call of the operator."""
+
+from typing import Any
+
+import torch
+
+from dynloop.checkpoints import Storage
+from dynloop.on_torch import lowering, tracing
+from dynloop.on_torch.operator import Static, loop_operator
+from dynloop.on_torch.structure import Loop, Outcome
+
+__all__ = ["lowering", "run", "tracing"]
+
+
+def run(loop: Loop, carry: Any, xs: Any, count: Any) -> Outcome:
+    """The loop's outcome. Dynamo traces this function."""
+    bound, n = loop.bound, len(carry)
+    is_counted = count is not None or bound is not None or loop.length is not None or loop.options.full_output
+    device = carry[0].device if carry else None
+    zero = torch.zeros((), dtype=torch.int64, device=device)
+    limit = None
+    if count is not None:
+        limit = count.to(torch.int64) if isinstance(count, torch.Tensor) else torch.full_like(zero, count)
+        if bound is not None:
+            limit = torch.clamp(limit, max=bound)
+    elif bound is not None:
+        limit = torch.full_like(zero, bound)
+    is_known = loop.cond is None and limit is not None
+
+    def cond(*flat: Any) -> Any:
+        i, state = (flat[0], flat[1:]) if is_counted else (None, flat)
+        holds = None if loop.cond is None else loop.cond(*state)
+        if limit is None:
+            return holds
+        return i < limit if holds is None else (i < limit) & holds
+
+    def body(*flat: Any) -> Any:
+        i, rest = (flat[0], flat[1:]) if is_counted else (zero, flat)
+        state, ys = loop.body(i, rest[:n], rest[n:])
+        counter = (i + 1,) if is_counted else ()
+        return (*counter, *state, *ys)
+
+    carries = [zero, *carry] if is_counted else [*carry]
+    if loop.is_backward:
+        xs = [x.flip(0) for x in xs]
+    sizes = (0 if loop.length is None else loop.length, -1 if bound is None else bound)
+    store = loop.storage
+    store = Storage(store.name, store.checkpoints, None, store.is_counted)
+    static = Static(store, is_counted, loop.length is not None)
+    out = loop_operator(cond, body, carries, list(xs), [limit] if is_known else [], sizes, [], static=static)
+    steps, out = (out[0], out[1:]) if is_counted else (zero, out)
+    final, ys = out[:n], out[n:]
+    if loop.is_backward:
+        ys = [y.flip(0) for y in ys]
+    is_cut = torch.zeros((), dtype=torch.bool, device=device)
+    if bound is not None:
+        is_cut = steps >= bound
+        if loop.cond is not None:
+            is_cut = is_cut & loop.cond(*final)
+        if count is not None:
+            is_cut = is_cut & (count > bound)
+    return Outcome(tuple(final), tuple(ys), steps, is_cut, None)

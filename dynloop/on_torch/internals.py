@@ -1,0 +1,97 @@
+"""Everything of torch that is private and that the compiled loops need, seen on torch 2.13.0.
+
+An operator whose arguments are functions has rules for each layer of torch.compile: Dynamo traces the functions,
+functionalization and the proxy tracer trace them again. What those layers offer for it lives in private modules, so
+all of it is imported here; `tests/on_torch/test_internals.py` fails loudly where it moves.
+"""
+
+from dynloop.errors import BackendError
+
+try:
+    import torch
+    from torch._C import DispatchKey, _AutoDispatchBelowAutograd
+    from torch._dynamo.variables import TupleVariable
+    from torch._dynamo.variables.higher_order_ops import (
+        OutputSpec,
+        TorchHigherOrderOperatorVariable,
+        _call_function_and_unflatten_output,
+        _hop_name_to_variable_class,
+        _make_inlined,
+        _merge_graph_inputs,
+        discard_graph_changes,
+        make_attr,
+        speculate_subgraph,
+        unpack_iterable,
+    )
+    from torch._dynamo.variables.lazy import LazyVariableTracker
+    from torch._higher_order_ops.utils import (
+        _maybe_run_with_interpreter,
+        check_input_alias_and_mutation,
+        materialize_as_graph,
+        reenter_make_fx,
+    )
+    from torch._higher_order_ops.while_loop import while_loop_op
+    from torch._inductor import config as inductor_config
+    from torch._inductor import ir
+    from torch._inductor.graph import SubgraphLowering
+    from torch._inductor.lowering import register_lowering
+    from torch._inductor.virtualized import V
+    from torch._ops import HigherOrderOperator
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+    from torch._subclasses.functional_tensor import FunctionalTensor
+    from torch.fx.experimental.proxy_tensor import (
+        ProxyTorchDispatchMode,
+        disable_proxy_modes_tracing,
+        get_proxy_mode,
+        track_tensor_tree,
+    )
+except ImportError as error:
+    raise BackendError(
+        f"dynloop's compiled loops use parts of torch that may move between its versions, and one has moved: {error}\n"
+        "  they are known to work with torch 2.13"
+    ) from error
+
+KeySets = tuple[torch._C.DispatchKeySet, torch._C.DispatchKeySet]
+
+
+def dispatch_keys() -> KeySets:
+    """The dispatch keys that this thread includes and excludes."""
+    return torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
+
+
+__all__ = [
+    "DispatchKey",
+    "V",
+    "FakeTensor",
+    "FakeTensorMode",
+    "FunctionalTensor",
+    "HigherOrderOperator",
+    "KeySets",
+    "LazyVariableTracker",
+    "OutputSpec",
+    "ProxyTorchDispatchMode",
+    "SubgraphLowering",
+    "TorchHigherOrderOperatorVariable",
+    "TupleVariable",
+    "_AutoDispatchBelowAutograd",
+    "_call_function_and_unflatten_output",
+    "_hop_name_to_variable_class",
+    "_make_inlined",
+    "_maybe_run_with_interpreter",
+    "_merge_graph_inputs",
+    "check_input_alias_and_mutation",
+    "disable_proxy_modes_tracing",
+    "discard_graph_changes",
+    "dispatch_keys",
+    "get_proxy_mode",
+    "make_attr",
+    "inductor_config",
+    "ir",
+    "materialize_as_graph",
+    "reenter_make_fx",
+    "register_lowering",
+    "speculate_subgraph",
+    "track_tensor_tree",
+    "unpack_iterable",
+    "while_loop_op",
+]

@@ -1,0 +1,86 @@
+"""How Dynamo traces the operator: cond and body become graphs, and what they close over becomes arguments."""
+
+import dataclasses
+from typing import Any
+
+import torch
+
+from dynloop.on_torch import internals
+from dynloop.on_torch.operator import STATIC, loop_operator
+
+
+class LoopVariable(internals.TorchHigherOrderOperatorVariable):
+    """The operator, as Dynamo sees a call of it."""
+
+    _HOP_NAME = "dynloop_while_loop"
+    _ALLOW_FALLBACK_TO_EAGER = False
+    supports_input_mutation = False
+    supports_aliasing = True
+
+    def _call_function(self, tx: Any, args: Any, kwargs: Any) -> Any:
+        args, kwargs = internals.LazyVariableTracker.realize_all((args, kwargs))
+        cond, body, *groups = args
+        static = constant(tx, kwargs["static"])
+        carries, xs, counts, sizes, _ = [internals.unpack_iterable(tx, x) for x in groups]
+
+        def examples() -> list[Any]:
+            with internals.discard_graph_changes(tx):
+                return [self.example(tx, x) for x in carries], [internals._make_inlined(tx, row)(x) for x in xs]
+
+        traced = []
+        for function, has_rows in ((cond, False), (body, True)):
+            own, rows = examples()
+            traced.append(self.speculate(tx, function, [*own, *rows] if has_rows else own))
+        (_, cond_graph, cond_freevars), ((body_result, body_spec), body_graph, body_freevars) = traced
+        cond_graph, body_graph, shared, _, in_cond, in_body = internals._merge_graph_inputs(
+            cond_graph, cond_freevars, "cond_fn", body_graph, body_freevars, "body_fn"
+        )
+        nodes = []
+        for name, graph in (("cond_fn", cond_graph), ("body_fn", body_graph)):
+            module = torch.fx.GraphModule(dict(tx.output.nn_modules), graph)
+            module.meta[STATIC] = static
+            nodes.append(internals.make_attr(tx, tx.output.install_subgraph(name, module)))
+        proxies = [tuple(x.as_proxy() for x in group) for group in (carries, xs, counts, sizes)]
+        constants = (*shared, *in_cond, *in_body)
+        return internals._call_function_and_unflatten_output(
+            tx, loop_operator, (*nodes, *proxies, constants), {}, None, body_spec, None
+        )
+
+    def example(self, tx: Any, carry: Any) -> Any:
+        example = carry.call_method(tx, "clone", [], {})
+        # A carry that is a constant before the loop is none in it.
+        example.proxy.node.meta["example_value"].constant = None
+        return example
+
+    def speculate(self, tx: Any, function: Any, args: list[Any]) -> Any:
+        return internals.speculate_subgraph(
+            tx,
+            function,
+            args,
+            {},
+            self._HOP_NAME,
+            source_target=self.value,
+            # The order of the arguments is ours, not that in which they are used.
+            set_subgraph_inputs="flatten_manual",
+            should_flatten_outputs=True,
+            supports_input_mutation=self.supports_input_mutation,
+            supports_aliasing=self.supports_aliasing,
+            remove_consts_from_outputs=False,
+        )
+
+
+def constant(tx: Any, variable: Any) -> Any:
+    """The value of something that is known while tracing."""
+    variable = variable.realize() if isinstance(variable, internals.LazyVariableTracker) else variable
+    kind = variable.python_type()
+    if dataclasses.is_dataclass(kind):
+        names = [f.name for f in dataclasses.fields(kind)]
+        return kind(**{name: constant(tx, variable.var_getattr(tx, name)) for name in names})
+    return variable.as_python_constant()
+
+
+def row(x: Any) -> Any:
+    return x.new_empty(x.shape[1:])
+
+
+internals._hop_name_to_variable_class["dynloop_while_loop"] = LoopVariable
