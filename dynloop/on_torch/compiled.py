@@ -6,14 +6,17 @@ import torch
 
 from dynloop.checkpoints import Storage
 from dynloop.on_torch import lowering, tracing
+from dynloop.on_torch.functions import Promotion
 from dynloop.on_torch.operator import Static, loop_operator
 from dynloop.on_torch.structure import Loop, Outcome
+from dynloop.options import bound_message
 
 __all__ = ["lowering", "run", "tracing"]
 
 
 def run(loop: Loop, carry: Any, xs: Any, count: Any) -> Outcome:
     """The loop's outcome. Dynamo traces this function."""
+    carry = promoted(loop, carry, xs)
     bound, n = loop.bound, len(carry)
     is_counted = count is not None or bound is not None or loop.length is not None or loop.options.full_output
     device = carry[0].device if carry else None
@@ -48,6 +51,7 @@ def run(loop: Loop, carry: Any, xs: Any, count: Any) -> Outcome:
     store = Storage(store.name, store.checkpoints, None, store.is_counted)
     static = Static(store, is_counted, loop.length is not None)
     out = loop_operator(cond, body, carries, list(xs), [limit] if is_known else [], sizes, [], static=static)
+    *out, is_nan = out
     steps, out = (out[0], out[1:]) if is_counted else (zero, out)
     final, ys = out[:n], out[n:]
     if loop.is_backward:
@@ -59,4 +63,20 @@ def run(loop: Loop, carry: Any, xs: Any, count: Any) -> Outcome:
             is_cut = is_cut & loop.cond(*final)
         if count is not None:
             is_cut = is_cut & (count > bound)
-    return Outcome(tuple(final), tuple(ys), steps, is_cut, None)
+    if bound is not None and loop.options.on_max_steps == "raise":
+        torch._assert_async(~is_cut, bound_message(loop.name, bound))
+    return Outcome(tuple(final), tuple(ys), steps, is_cut, is_nan)
+
+
+def promoted(loop: Loop, carry: Any, xs: Any) -> Any:
+    """The carry, its leaves that were numbers having the dtypes that a step gives them."""
+    if all(number is None for number in loop.numbers):
+        return carry
+    while True:
+        try:
+            # Nobody reads what it gives, so it is no part of the program.
+            loop.body(0, carry, tuple(x.new_zeros(x.shape[1:]) for x in xs))
+            return carry
+        except Promotion as promotion:
+            several = zip(carry, loop.numbers, promotion.dtypes, strict=True)
+            carry = tuple(x if x.dtype is d else torch.tensor(n, dtype=d, device=x.device) for x, n, d in several)

@@ -10,11 +10,9 @@ from dynloop.errors import BackendError
 try:
     import torch
     from torch._C import DispatchKey, _AutoDispatchBelowAutograd
-    from torch._dynamo.variables import TupleVariable
+    from torch._dynamo.variables.builder import wrap_fx_proxy
     from torch._dynamo.variables.higher_order_ops import (
-        OutputSpec,
         TorchHigherOrderOperatorVariable,
-        _call_function_and_unflatten_output,
         _hop_name_to_variable_class,
         _make_inlined,
         _merge_graph_inputs,
@@ -68,13 +66,10 @@ __all__ = [
     "HigherOrderOperator",
     "KeySets",
     "LazyVariableTracker",
-    "OutputSpec",
     "ProxyTorchDispatchMode",
     "SubgraphLowering",
     "TorchHigherOrderOperatorVariable",
-    "TupleVariable",
     "_AutoDispatchBelowAutograd",
-    "_call_function_and_unflatten_output",
     "_hop_name_to_variable_class",
     "_make_inlined",
     "_maybe_run_with_interpreter",
@@ -94,4 +89,5 @@ __all__ = [
     "track_tensor_tree",
     "unpack_iterable",
     "while_loop_op",
+    "wrap_fx_proxy",
 ]

@@ -6,6 +6,7 @@ wait. Inside the loops inductor's checks of sizes and alignment are left out: th
 iteration than a small body does, and what they check was checked when the graph was traced.
 """
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,9 @@ from dynloop.on_torch.internals import SubgraphLowering, V, inductor_config, ir,
 from dynloop.on_torch.storing_loop import storing_loop
 
 aten = torch.ops.aten
+
+# Inductor warns of every operator with functions as arguments that is not its own, and treats it rightly.
+warnings.filterwarnings("ignore", message=f"Please add support for subgraph args to function {storing_loop.name()}")
 
 
 class StoringLoop(ir.WhileLoop):
@@ -84,7 +88,8 @@ def writable(x: Any, node: torch.fx.Node) -> Any:
         return ir.WhileLoop.realize_input(V.graph.env[node.args[0]])
     # Inside a loop, what a program gives to an inner loop as a buffer is a buffer of the outer one.
     is_foreign = node.op == "placeholder" and not isinstance(V.graph, SubgraphLowering)
-    return ir.ExternKernel.copy_input(x) if is_foreign or len(node.users) > 1 else ir.WhileLoop.realize_input(x)
+    is_read_later = any(V.graph.current_node < user for user in node.users)
+    return ir.ExternKernel.copy_input(x) if is_foreign or is_read_later else ir.WhileLoop.realize_input(x)
 
 
 def is_donated(node: Any) -> bool:

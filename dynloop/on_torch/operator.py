@@ -17,7 +17,7 @@ from dynloop.on_torch import internals, reverse
 from dynloop.on_torch.arguments import cut, merge, pick
 from dynloop.on_torch.forward import counter_device, storing, zeros
 from dynloop.on_torch.internals import DispatchKey, FakeTensor, FakeTensorMode, HigherOrderOperator, ProxyTorchDispatchMode
-from dynloop.on_torch.step import Body, Signature, Step, needs_grad
+from dynloop.on_torch.step import Body, Signature, Step, is_differentiable, needs_grad
 from dynloop.on_torch.storing_loop import get, put, run
 
 # The key of a body graph's metadata under which its `Static` lies.
@@ -41,7 +41,7 @@ class LoopOperator(HigherOrderOperator):
 
     xs: stacked.   counts: the number of steps, if it is known before the first one.
     sizes: the number of rows of what is stacked, and the bound on the number of steps, or -1.
-    Returns the final carries, and the ys. Whoever calls it directly leaves the constants out: Dynamo fills them in, and
+    Returns the final carries, the ys, and whether a carry that cond reads is NaN. Whoever calls it directly leaves the constants out: Dynamo fills them in, and
     keeps the `Static` in the metadata of the body's graph.
     """
 
@@ -124,6 +124,16 @@ class Call:
         return torch.zeros((), dtype=torch.int64, device=counter_device(self.carries))
 
 
+def reads_nan(call: Call, final: Sequence[Tensor]) -> Tensor:
+    """Whether a floating carry that cond reads is NaN."""
+    inputs = call.cond.graph.find_nodes(op="placeholder")
+    read = [x for x, node in zip(final, inputs, strict=False) if node.users and is_differentiable(x)]
+    found = torch.zeros((), dtype=torch.bool, device=counter_device(final))
+    for x in read:
+        found = found | torch.isnan(x).any().to(found.device)
+    return found
+
+
 def plain(*args: Any) -> tuple[Tensor, ...]:
     """The loop without a gradient."""
     call = Call(*map(lambda x: list(x) if isinstance(x, list | tuple) else x, args))
@@ -135,7 +145,8 @@ def plain(*args: Any) -> tuple[Tensor, ...]:
             return tuple(x.contiguous() for x in out)
 
         carries = tuple(x.contiguous() for x in call.carries)
-        return internals.while_loop_op(lambda *flat: call.cond(*flat)[0], body, carries, tuple(call.constants))
+        final = internals.while_loop_op(lambda *flat: call.cond(*flat)[0], body, carries, tuple(call.constants))
+        return (*final, reads_nan(call, final))
     ys = internals.materialize_as_graph(call.body, (*call.carries, *call.rows, *call.constants))
     (output,) = ys.graph.find_nodes(op="output")
     values = [node.meta["val"] for node in output.args[0][n:]]
@@ -149,7 +160,7 @@ def plain(*args: Any) -> tuple[Tensor, ...]:
     carries = [x.clone(memory_format=torch.contiguous_format) for x in call.carries]
     constants = [*call.xs, *call.constants]
     final, buffers = run(lambda c, _, k: call.cond(*c, *k[r:])[0], one, carries, buffers, constants)
-    return (*final, *buffers)
+    return (*final, *buffers, reads_nan(call, final))
 
 
 loop_operator.py_impl(DispatchKey.CompositeExplicitAutograd)(plain)
@@ -164,7 +175,8 @@ def _fake(mode: Any, *args: Any) -> tuple[Tensor, ...]:
         out = call.body(*call.carries, *call.rows, *call.constants)
         n = len(call.carries)
         ys = [y.new_empty((call.length, *y.shape)) for y in out[n:]]
-        return (*(torch.empty_like(x, memory_format=torch.contiguous_format) for x in call.carries), *ys)
+        final = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in call.carries)
+        return (*final, *ys, call.index() > 0)
 
 
 @loop_operator.py_impl(DispatchKey.Autograd)
@@ -174,9 +186,7 @@ def _autograd(*args: Any) -> Any:
         with internals._AutoDispatchBelowAutograd():
             return loop_operator(*args)
     function = LoopFunction if internals.get_proxy_mode() is not None else ShapeFunction
-    out = function.apply(call, internals.dispatch_keys(), *call.flat)
-    # The counter is the number of steps, which has no gradient.
-    return out
+    return function.apply(call, internals.dispatch_keys(), *call.flat)
 
 
 class ShapeFunction(torch.autograd.Function):
@@ -185,7 +195,6 @@ class ShapeFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Call, keys: Any, *flat: Any) -> tuple[Tensor, ...]:
         now = call.again(flat)
-        n = len(now.state)
         with torch.enable_grad():
             taped = now.functions.activity(
                 now.index(), now.state, now.rows, now.constants, tuple(needs_grad(x) for x in now.state)
@@ -194,9 +203,10 @@ class ShapeFunction(torch.autograd.Function):
         ys = [y.new_empty((now.length, *y.shape)) for y in taped.ys]
         has = [*taped.active, *(needs_grad(y) for y in taped.ys)]
         out = [*state, *ys]
-        ctx.mark_non_differentiable(*pick(out, [not h for h in has]))
-        assert len(out) >= n
-        return (*(torch.empty_like(x) for x in now.counter), *out)
+        counter = [torch.empty_like(x) for x in now.counter]
+        is_nan = now.index() > 0
+        ctx.mark_non_differentiable(*counter, is_nan, *pick(out, [not h for h in has]))
+        return (*counter, *out, is_nan)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
@@ -219,13 +229,14 @@ class LoopFunction(torch.autograd.Function):
         has = [*step.active, *step.has_cotangent]
         out = [*result.state, *result.ys]
         steps = [result.steps.to(x.dtype) for x in now.counter]
-        ctx.mark_non_differentiable(*steps, *pick(out, [not h for h in has]))
-        return (*steps, *out)
+        is_nan = reads_nan(now, [*steps, *result.state])
+        ctx.mark_non_differentiable(*steps, is_nan, *pick(out, [not h for h in has]))
+        return (*steps, *out, is_nan)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
         step, call, result = ctx.step, ctx.call, ctx.result
-        _, state, ys = cut(cotangents, len(call.counter), len(call.state))
+        _, state, ys = cut(cotangents[:-1], len(call.counter), len(call.state))
         given = reverse.Given(pick(ys, step.has_cotangent), call.xs, call.state, call.constants)
         with internals._AutoDispatchBelowAutograd():
             found, stacked, sums = reverse.sweep(

@@ -31,7 +31,7 @@ class LoopVariable(internals.TorchHigherOrderOperatorVariable):
         for function, has_rows in ((cond, False), (body, True)):
             own, rows = examples()
             traced.append(self.speculate(tx, function, [*own, *rows] if has_rows else own))
-        (_, cond_graph, cond_freevars), ((body_result, body_spec), body_graph, body_freevars) = traced
+        (_, cond_graph, cond_freevars), (_, body_graph, body_freevars) = traced
         cond_graph, body_graph, shared, _, in_cond, in_body = internals._merge_graph_inputs(
             cond_graph, cond_freevars, "cond_fn", body_graph, body_freevars, "body_fn"
         )
@@ -42,9 +42,8 @@ class LoopVariable(internals.TorchHigherOrderOperatorVariable):
             nodes.append(internals.make_attr(tx, tx.output.install_subgraph(name, module)))
         proxies = [tuple(x.as_proxy() for x in group) for group in (carries, xs, counts, sizes)]
         constants = (*shared, *in_cond, *in_body)
-        return internals._call_function_and_unflatten_output(
-            tx, loop_operator, (*nodes, *proxies, constants), {}, None, body_spec, None
-        )
+        proxy = tx.output.create_proxy("call_function", loop_operator, (*nodes, *proxies, constants), {})
+        return internals.wrap_fx_proxy(tx=tx, proxy=proxy)
 
     def example(self, tx: Any, carry: Any) -> Any:
         example = carry.call_method(tx, "clone", [], {})
