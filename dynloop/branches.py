@@ -87,8 +87,8 @@ def check_same_structure(trees: tuple[object, object], paths: tuple[Sequence[str
     )
 
 
-def check_same_leaves(true: Sequence[Leaf], false: Sequence[Leaf]) -> None:
-    """Each leaf must have one shape and dtype."""
+def check_same_leaves(true: Sequence[Leaf], false: Sequence[Leaf], cast: str = ".astype({})") -> None:
+    """Each leaf must have one shape and dtype; `cast` is how the array library casts."""
     lines = []
     for a, b in zip(true, false, strict=True):
         if a.shape != b.shape:
@@ -99,7 +99,12 @@ def check_same_leaves(true: Sequence[Leaf], false: Sequence[Leaf]) -> None:
         elif a.dtype != b.dtype:
             lines.append(
                 f"out{a.path} is {a} from true_fn and {b} from false_fn: give both one dtype, "
-                f"such as by .astype({a.dtype}) in false_fn"
+                f"such as by {cast.format(a.dtype)} in false_fn"
             )
     if lines:
         raise BranchError(f"{NAME}: the branches return different things.\n  " + "\n  ".join(lines))
+
+
+def ran_with_operands(label: str, operands: object, verb: str = "ran") -> str:
+    """A note to an error of the branch `label`: the operands that it was given, their leaves in words."""
+    return f"{NAME}: raised while {label} {verb} with the operands {operands}"

@@ -93,3 +93,8 @@ def is_differentiable(x: Tensor) -> bool:
 def name_of(dtype: torch.dtype) -> str:
     """A dtype as messages say it."""
     return str(dtype).removeprefix("torch.")
+
+
+def bytes_of(carry: Sequence[Tensor]) -> int:
+    """The size of a state."""
+    return sum(x.numel() * x.element_size() for x in carry)
