@@ -7,7 +7,7 @@ import torch
 from dynloop.checkpoints import Storage
 from dynloop.on_torch import lowering, tracing
 from dynloop.on_torch.functions import Promotion
-from dynloop.on_torch.operator import Static, loop_operator
+from dynloop.on_torch.operator import Static, loop_operator, probe
 from dynloop.on_torch.structure import Loop, Outcome
 from dynloop.options import bound_message
 
@@ -46,7 +46,8 @@ def run(loop: Loop, carry: Any, xs: Any, count: Any) -> Outcome:
     carries = [zero, *carry] if is_counted else [*carry]
     if loop.is_backward:
         xs = [x.flip(0) for x in xs]
-    sizes = (0 if loop.length is None else loop.length, -1 if bound is None else bound)
+    most = loop.storage.bound
+    sizes = (0 if loop.length is None else loop.length, -1 if most is None else most)
     store = loop.storage
     store = Storage(store.name, store.checkpoints, None, store.is_counted)
     static = Static(store, is_counted, loop.length is not None)
@@ -69,14 +70,23 @@ def run(loop: Loop, carry: Any, xs: Any, count: Any) -> Outcome:
 
 
 def promoted(loop: Loop, carry: Any, xs: Any) -> Any:
-    """The carry, its leaves that were numbers having the dtypes that a step gives them."""
-    if all(number is None for number in loop.numbers):
+    """The carry, its leaves that were numbers having the dtypes that a step gives them.
+
+    Entry learns the tree of the ys from the same call of the body, of which nothing is left in the program.
+    """
+    if loop.length is None and all(number is None for number in loop.numbers):
         return carry
-    while True:
+
+    def learn(carry: Any) -> list[torch.dtype]:
         try:
-            # Nobody reads what it gives, so it is no part of the program.
             loop.body(0, carry, tuple(x.new_zeros(x.shape[1:]) for x in xs))
-            return carry
         except Promotion as promotion:
-            several = zip(carry, loop.numbers, promotion.dtypes, strict=True)
-            carry = tuple(x if x.dtype is d else torch.tensor(n, dtype=d, device=x.device) for x, n, d in several)
+            return promotion.dtypes
+        return []
+
+    while True:
+        dtypes = probe(learn, carry)
+        if not dtypes:
+            return carry
+        several = zip(carry, loop.numbers, dtypes, strict=True)
+        carry = tuple(x if x.dtype is d else torch.tensor(n, dtype=d, device=x.device) for x, n, d in several)

@@ -46,6 +46,8 @@ def fori_loop(lower: Any, upper: Any, body: Any, init: Any, options: Options) ->
             raise ArgumentError(f"{options.name}: upper - lower is {steps}; at most 2**31 - 1 steps can be counted")
 
         def index(i: Any) -> Tensor:
+            if isinstance(i, Tensor):
+                return (i + first).to(dtype)
             return torch.full((), first + i, dtype=dtype, device=device)
 
         return run(form, None, body, init, options, steps, index, steps if is_static else None)
@@ -161,7 +163,7 @@ def _nan_where(is_cut: Tensor, x: Tensor) -> Tensor:
 
 def _as_index(name: str, label: str, x: Any) -> Any:
     """A bound of a `fori_loop`: an int or an integer 0-d tensor."""
-    if isinstance(x, np.ndarray | np.generic) and x.shape == () and x.dtype.kind in "iu":
+    if isinstance(x, ARRAYS) and x.shape == () and x.dtype.kind in "iu":
         return torch.as_tensor(x)
     if isinstance(x, int) and not isinstance(x, bool):
         if not -(2**63) <= x < 2**63:
@@ -178,6 +180,8 @@ def _index_dtype(name: str, first: Any, last: Any) -> torch.dtype:
     dtypes = [x.dtype for x in (first, last) if isinstance(x, Tensor)]
     if not dtypes:
         return torch.int64
+    if dtypes[0] is dtypes[-1]:
+        return dtypes[0]
     # By NumPy's rules, since torch.promote_types knows none for uint16, uint32 and uint64.
     joined = np.promote_types(*[name_of(dtype) for dtype in (dtypes[0], dtypes[-1])])
     if joined.kind in "iu":

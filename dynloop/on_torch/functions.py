@@ -76,7 +76,7 @@ def flat_cond(form: Form, cond: Any, tree: Any) -> Callable[..., Tensor]:
 
 
 def _number(name: str, label: str, found: Any) -> Tensor:
-    if not isinstance(found, bool | np.bool_ | np.ndarray | np.generic):
+    if not isinstance(found, (bool, *leaf.ARRAYS)):
         raise ArgumentTypeError(
             f"{name}: {label} must return a boolean scalar; got {described(found)}. "
             "Return one comparison, such as `carry[0] < 10`."
@@ -120,12 +120,15 @@ def flat_body(
         _check(name, label, tree, carry, after)
         if not form.has_ys:
             return after, ()
-        found, ys.tree = flatten(y)
+        found, structure = flatten(y)
+        if ys.tree is None:
+            # Once: a compiled loop may not change what lies outside of it.
+            ys.tree = structure
         if all(isinstance(x, Tensor) for x in found):
             return after, tuple(found)
         device = leaf.device_of(after, rows)
         where = f" in what {label} returned"
-        paths = paths_of(ys.tree)
+        paths = paths_of(structure)
         return after, tuple(leaf.as_tensor(name, f"y{p}", x, where, device) for p, x in zip(paths, found, strict=True))
 
     return step

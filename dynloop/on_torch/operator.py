@@ -17,7 +17,7 @@ from dynloop.on_torch import internals, reverse
 from dynloop.on_torch.arguments import cut, merge, pick
 from dynloop.on_torch.forward import counter_device, storing, zeros
 from dynloop.on_torch.internals import DispatchKey, FakeTensor, FakeTensorMode, HigherOrderOperator, ProxyTorchDispatchMode
-from dynloop.on_torch.step import Body, Signature, Step, is_differentiable, needs_grad
+from dynloop.on_torch.step import Body, Signature, Step, aliases, fresh, is_differentiable, needs_grad, owned
 from dynloop.on_torch.storing_loop import get, put, run
 
 # The key of a body graph's metadata under which its `Static` lies.
@@ -66,6 +66,19 @@ class LoopOperator(HigherOrderOperator):
 loop_operator = LoopOperator()
 
 
+class Probe(HigherOrderOperator):
+    """Calls a function for what Python learns from it, while Dynamo traces; see `tracing.ProbeVariable`."""
+
+    def __init__(self) -> None:
+        super().__init__("dynloop_probe")
+
+    def __call__(self, function: Any, /, *args: Any) -> None:
+        raise AssertionError("Dynamo leaves this call out")
+
+
+probe = Probe()
+
+
 @dataclass
 class Call:
     """One call of the operator, its arguments by name."""
@@ -109,7 +122,7 @@ class Call:
     @property
     def rows(self) -> list[Tensor]:
         """Rows as a step is given them, of no value."""
-        return [x.new_empty(x.shape[1:]) for x in self.xs]
+        return [fresh(x.new_empty(x.shape[1:]), needs_grad(x)) for x in self.xs]
 
     @property
     def flat(self) -> list[Any]:
@@ -144,7 +157,8 @@ def plain(*args: Any) -> tuple[Tensor, ...]:
             out = call.body(*flat)
             return tuple(x.contiguous() for x in out)
 
-        carries = tuple(x.contiguous() for x in call.carries)
+        shared = aliases(call.carries, call.constants)
+        carries = tuple(owned(x) if a else x.contiguous() for x, a in zip(call.carries, shared, strict=True))
         final = internals.while_loop_op(lambda *flat: call.cond(*flat)[0], body, carries, tuple(call.constants))
         return (*final, reads_nan(call, final))
     ys = internals.materialize_as_graph(call.body, (*call.carries, *call.rows, *call.constants))
@@ -164,8 +178,19 @@ def plain(*args: Any) -> tuple[Tensor, ...]:
 
 
 loop_operator.py_impl(DispatchKey.CompositeExplicitAutograd)(plain)
-loop_operator.py_functionalize_impl(lambda ctx, *args: plain(*args))
-loop_operator.py_impl(ProxyTorchDispatchMode)(lambda mode, *args: plain(*args))
+
+
+@loop_operator.py_functionalize_impl
+def _functionalize(ctx: Any, *args: Any) -> tuple[Tensor, ...]:
+    # What the operator consists of is to be seen by the mode that has just been left.
+    with ctx.mode:
+        return plain(*args)
+
+
+@loop_operator.py_impl(ProxyTorchDispatchMode)
+def _trace(mode: Any, *args: Any) -> tuple[Tensor, ...]:
+    with mode:
+        return plain(*args)
 
 
 @loop_operator.py_impl(FakeTensorMode)

@@ -68,6 +68,23 @@ class LoopVariable(internals.TorchHigherOrderOperatorVariable):
         )
 
 
+class ProbeVariable(internals.TorchHigherOrderOperatorVariable):
+    """A call of a function for what Python learns from it: the operations that it would do are left out."""
+
+    _HOP_NAME = "dynloop_probe"
+    _ALLOW_FALLBACK_TO_EAGER = False
+
+    def _call_function(self, tx: Any, args: Any, kwargs: Any) -> Any:
+        function, *given = args
+        before = set(tx.output.current_tracer.graph.nodes)
+        try:
+            return function.call_function(tx, given, kwargs)
+        finally:
+            for node in reversed(list(tx.output.current_tracer.graph.nodes)):
+                if node not in before and node.op not in ("placeholder", "get_attr"):
+                    tx.output.current_tracer.graph.erase_node(node)
+
+
 def constant(tx: Any, variable: Any) -> Any:
     """The value of something that is known while tracing."""
     variable = variable.realize() if isinstance(variable, internals.LazyVariableTracker) else variable
@@ -83,3 +100,4 @@ def row(x: Any) -> Any:
 
 
 internals._hop_name_to_variable_class["dynloop_while_loop"] = LoopVariable
+internals._hop_name_to_variable_class["dynloop_probe"] = ProbeVariable
