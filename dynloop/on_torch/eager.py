@@ -91,7 +91,8 @@ def recorded(loop: Loop, init: Tensors, xs: Tensors, walk: Walk) -> Outcome:
         i += 1
     surroundings.finish()
     check_bound(loop, walk.is_cut)
-    ys = tuple(walk.stacked or nothing_stacked(loop, init, xs))
+    walk.stacked = walk.stacked or nothing_stacked(loop, init, xs)
+    ys = tuple(walk.stacked)
     inputs = (*init, *xs, *captured.tensors)
     outputs = apart((*carry, *ys), inputs)
     if any(x.requires_grad for x in inputs):

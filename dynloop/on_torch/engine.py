@@ -50,6 +50,11 @@ def unwrapped(x: Tensor) -> Tensor:
     return torch._C._functorch.get_unwrapped(x)
 
 
+def alive(x: Tensor) -> Tensor:
+    """The tensor, or what a transformation that is over had wrapped."""
+    return torch._C._functorch.unwrap_if_dead(x)
+
+
 def is_at_hand(x: Tensor) -> bool:
     """Whether Python may look at the value."""
     return not torch.compiler.is_compiling() and not is_wrapped(x)

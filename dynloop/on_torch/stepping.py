@@ -97,8 +97,11 @@ def apart(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Tensors:
 
 
 def address(x: Tensor) -> Any:
-    """Where a tensor's memory lies; one without any stands for itself."""
-    return x.untyped_storage().data_ptr() or id(x)
+    """Where a tensor's memory lies; one without any of its own, such as a zero of forward mode, stands for itself."""
+    try:
+        return x.untyped_storage().data_ptr() or id(x)
+    except RuntimeError:
+        return id(x)
 
 
 def pulled_back(

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dynloop.on_torch.engine import alive
 from dynloop.on_torch.joint import joint
 from dynloop.on_torch.lanes import Batch
 from dynloop.on_torch.program import Program, Run, pick
@@ -50,13 +51,14 @@ class Whole(torch.autograd.Function):
         program: Program = ctx.program
         masks = (*program.of_carry, *program.ys_mask(ctx.run))
         seeds = pick(cotangents[:-2], masks)
-        found = iter(Reversed.apply(program, ctx.run, *ctx.saved_tensors, *seeds))
+        saved = map(alive, (*ctx.saved_tensors, *seeds))
+        found = iter(Reversed.apply(program, ctx.run, *saved))
         return None, None, *[next(found) if m else None for m in program.inputs]
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
         program: Program = ctx.program
-        tensors = ctx.saved_tensors
+        tensors = [*map(alive, ctx.saved_tensors)]
         dense = program.dense(tensors, tangents[2:])
         out = Whole.apply(joint(program), replace(ctx.run), *program.joined(tensors, dense))
         carry, ys = program.tangents_of(ctx.run, out)
@@ -111,8 +113,8 @@ class Reversed(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *directions: Any) -> Any:
         program: Program = ctx.program
-        tensors, seeds = program.with_seeds(ctx.saved_tensors)
-        moved = program.joined(tensors, directions)
+        tensors, seeds = program.with_seeds([*map(alive, ctx.saved_tensors)])
+        moved = program.joined(tensors, [*map(alive, directions)])
         out = Whole.apply(joint(program), replace(ctx.run), *moved)
         carry, ys = program.tangents_of(ctx.run, out)
         for_seeds = [x for x in (*carry, *ys) if x is not None]
@@ -124,7 +126,7 @@ class Reversed(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
         program: Program = ctx.program
-        tensors, seeds = program.with_seeds(ctx.saved_tensors)
+        tensors, seeds = program.with_seeds([*map(alive, ctx.saved_tensors)])
         of_tensors, of_seeds = program.with_seeds(tangents[2:])
         moved = program.joined(tensors, program.dense(tensors, of_tensors))
         of_seeds = [torch.zeros_like(x) if t is None else t for x, t in zip(seeds, of_seeds, strict=True)]
