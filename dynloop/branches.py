@@ -87,7 +87,7 @@ def check_same_structure(trees: tuple[object, object], paths: tuple[Sequence[str
     )
 
 
-def check_same_leaves(true: Sequence[Leaf], false: Sequence[Leaf], cast: str = ".astype({})") -> None:
+def check_same_leaves(true: Sequence[Leaf], false: Sequence[Leaf], *, cast: str = ".astype({})") -> None:
     """Each leaf must have one shape and dtype; `cast` is how the array library casts."""
     lines = []
     for a, b in zip(true, false, strict=True):

@@ -46,7 +46,7 @@ def check_structure(
 
 
 def check_leaves(
-    name: str, label: str, before: Sequence[Leaf], after: Sequence[Leaf], cast: str = ".astype({})"
+    name: str, label: str, before: Sequence[Leaf], after: Sequence[Leaf], *, cast: str = ".astype({})"
 ) -> None:
     """Each leaf must keep its shape and dtype; `cast` is how the array library casts."""
     lines = []

@@ -39,60 +39,62 @@ class Captured:
     def is_apart(self) -> bool:
         return bool(self.edges) and len(self.tensors) > 1
 
-    def add(self, x: Tensor) -> None:
+    def add(self, x: Tensor) -> Tensor:
+        """The tensor, or the one that stands for the same place in the graph already."""
         if x.is_leaf:
-            if id(x) in self.variables:
-                return
-            self.variables.add(id(x))
-        else:
-            if (x.grad_fn, x.output_nr) in self.edges:
-                return
-            self.edges[(x.grad_fn, x.output_nr)] = x
-        self.tensors.append(x)
+            if id(x) not in self.variables:
+                self.variables.add(id(x))
+                self.tensors.append(x)
+            return x
+        place = (x.grad_fn, x.output_nr)
+        if place not in self.edges:
+            self.edges[place] = x
+            self.tensors.append(x)
+        return self.edges[place]
 
     def look(self, outputs: Sequence[Tensor], since: int, again: Callable[[], Any]) -> None:
         """Finds what the step that made these outputs closes over.
 
         since: the number of the first node that it may have made.   again: runs the step once more, without a trace.
         """
-        stack = []
+        stack, seen = [], set[Any]()
         for x in outputs:
-            if x.requires_grad:
-                if x.grad_fn is None:
-                    self.add(x)
-                elif engine.sequence_number(x.grad_fn) < since or (x.grad_fn, x.output_nr) in self.edges:
-                    self.add(x)
-                    self.read.add(id(self.edges[(x.grad_fn, x.output_nr)]))
-                else:
-                    stack.append(x.grad_fn)
-                if x.grad_fn is None:
-                    self.read.add(id(x))
-        seen = set(stack)
+            if not x.requires_grad:
+                continue
+            node = x.grad_fn
+            if node is None or engine.sequence_number(node) < since:
+                # It is closed over, and returned as it is.
+                self.note(self.add(x))
+            elif node not in seen:
+                seen.add(node)
+                stack.append(node)
+        # This runs at every step, for every node: no function is called but those of the nodes.
+        edges, pop, push, mark = self.edges, stack.pop, stack.append, seen.add
         while stack:
-            for node, at in stack.pop().next_functions:
+            for node, at in pop().next_functions:
                 if node is None or node in seen:
                     continue
-                if type(node) is engine.AccumulateGrad:
-                    seen.add(node)
-                    self.add(node.variable)
-                    self.read.add(id(node.variable))
-                elif (node, at) in self.edges:
-                    self.read.add(id(self.edges[(node, at)]))
-                elif engine.sequence_number(node) < since:
-                    self.find(node, at, again)
-                    self.read.add(id(self.edges[(node, at)]))
+                number = node._sequence_nr()
+                if number == engine.OF_LEAVES:
+                    mark(node)
+                    self.note(self.add(node.variable))
+                elif number < since or (edges and (node, at) in edges):
+                    self.note(edges[node, at] if (node, at) in edges else self.find(node, at, again))
                 else:
-                    seen.add(node)
-                    stack.append(node)
+                    mark(node)
+                    push(node)
 
-    def find(self, node: Any, at: int, again: Callable[[], Any]) -> None:
+    def note(self, x: Tensor) -> None:
+        """A step has read it."""
+        self.read.add(id(x))
+
+    def find(self, node: Any, at: int, again: Callable[[], Any]) -> Tensor:
         """The tensor that comes from this output of a node."""
         with torch.enable_grad(), Witness() as witness:
             again()
         for x in witness.seen.values():
             if x.requires_grad and x.grad_fn is node and x.output_nr == at:
-                self.add(x)
-                return
+                return self.add(x)
         raise DerivativeError(
             f"{self.name}: a step reads a tensor computed before the loop by {node.name()}, and nothing tells which; "
             "let body or cond close over it by name, or put it into the carry"

@@ -65,7 +65,7 @@ def run(loop: Loop, carry: Any, xs: Any, count: Any) -> Outcome:
         if count is not None:
             is_cut = is_cut & (count > bound)
     if bound is not None and loop.options.on_max_steps == "raise":
-        torch._assert_async(~is_cut, bound_message(loop.name, bound))
+        torch._assert_async(~is_cut, bound_message(loop.name, None))
     return Outcome(tuple(final), tuple(ys), steps, is_cut, is_nan)
 
 

@@ -7,52 +7,65 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._functorch import eager_transforms
+from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch._subclasses.fake_tensor import FakeTensorMode as _FakeTensorMode
 from torch.autograd import forward_ad
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.overrides import _get_current_function_mode_stack
 
+# Its names are made in C++, and no stub knows them.
+C: Any = torch._C
 # Tensors with shapes and no entries, and operations on them.
 FakeTensorMode = _FakeTensorMode
-AccumulateGrad = torch._C._functions.AccumulateGrad
+ValueAsked = DataDependentOutputException
+AccumulateGrad = C._functions.AccumulateGrad
+# The number of every node that gathers the gradient of a leaf of the graph, since it is to run first.
+OF_LEAVES = 2**64 - 1
 
 
 def next_sequence_number() -> int:
     """The number that the next node of the graph will have, in this thread; later nodes have greater ones."""
-    return torch._C._autograd._get_sequence_nr()
+    return C._autograd._get_sequence_nr()
 
 
 def sequence_number(node: Any) -> int:
     return node._sequence_nr()
 
 
+def variable_of(node: Any) -> Tensor | None:
+    """The tensor for which a node gathers the gradient, if it is such a node."""
+    return node.variable if type(node) is AccumulateGrad else None
+
+
 def is_graph_kept() -> bool:
     """Inside of a backward pass: may the same graph be run backward again?"""
-    return torch._C._autograd._get_current_graph_task_keep_graph()
+    return C._autograd._get_current_graph_task_keep_graph()
 
 
 def is_transforming() -> bool:
     """Whether a transformation of `torch.func` or a level of forward mode is at work."""
-    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+    return C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 def is_wrapped(x: Tensor) -> bool:
     """Whether a transformation has made something of its own of the tensor, such as one lane's view of a batch."""
-    return torch._C._functorch.is_functorch_wrapped_tensor(x)
+    return C._functorch.is_functorch_wrapped_tensor(x)
 
 
 def depth() -> int:
     """How many transformations are at work."""
-    return torch._C._functorch.get_dynamic_layer_stack_depth()
+    return C._functorch.get_dynamic_layer_stack_depth()
 
 
 def unwrapped(x: Tensor) -> Tensor:
     """What a transformation made something of its own of."""
-    return torch._C._functorch.get_unwrapped(x)
+    return C._functorch.get_unwrapped(x)
 
 
 def alive(x: Tensor) -> Tensor:
     """The tensor, or what a transformation that is over had wrapped."""
-    return torch._C._functorch.unwrap_if_dead(x)
+    return C._functorch.unwrap_if_dead(x)
 
 
 def is_at_hand(x: Tensor) -> bool:
@@ -61,7 +74,27 @@ def is_at_hand(x: Tensor) -> bool:
 
 
 def has_tangent(x: Tensor) -> bool:
-    return forward_ad._current_level >= 0 and not is_wrapped(x) and forward_ad.unpack_dual(x).tangent is not None
+    """Whether forward mode, without a transformation, has given the tensor a tangent."""
+    if forward_ad._current_level < 0 or depth() or is_wrapped(x):
+        return False
+    with C.DisableTorchFunction():
+        return forward_ad.unpack_dual(x).tangent is not None
+
+
+def pushed_forward(f: Any, primals: tuple[Tensor, ...], tangents: tuple[Tensor, ...]) -> Any:
+    """Of a function that returns (tensors, others): the tensors, their tangents, and the others.
+
+    As `torch.func.jvp`, which cannot begin where forward mode is at work without a transformation. There the level that
+    is at work serves again; whatever has tangents on it is an argument here.
+    """
+    if forward_ad._current_level < 0 or eager_transforms.JVP_NESTING:
+        return torch.func.jvp(f, primals, tangents, has_aux=True)
+    with forward_ad._set_fwd_grad_enabled(True):
+        bare = [forward_ad.unpack_dual(x).primal for x in primals]
+        out, others = f(*map(forward_ad.make_dual, bare, tangents))
+        pairs = [forward_ad.unpack_dual(x) for x in out]
+    found = tuple([torch.zeros_like(p.primal) if p.tangent is None else p.tangent for p in pairs])
+    return tuple([p.primal for p in pairs]), found, others
 
 
 def modes() -> list[Any]:
@@ -71,4 +104,4 @@ def modes() -> list[Any]:
 
 def keeping_version(x: Tensor) -> Any:
     """A context in which a change in place does not count as one."""
-    return torch.autograd._unsafe_preserve_version_counter(x)
+    return _unsafe_preserve_version_counter(x)

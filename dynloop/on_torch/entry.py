@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dynloop.checkpoints import Storage, storage
+from dynloop.checkpoints import Memory, Storage, storage
 from dynloop.errors import ArgumentError, ArgumentTypeError, described
 from dynloop.on_torch import eager, observing
 from dynloop.on_torch.engine import is_at_hand
@@ -131,7 +131,8 @@ def _converted(name: str, given: list[Any], paths: list[str], device: Any) -> tu
 
 def _check_memory(store: Storage, carry: Tensors) -> None:
     """A Memory that is too small fails at the call, not at the gradient."""
-    if store.counts_bytes and not store.is_forward_only:
+    is_symbolic = torch.compiler.is_compiling() and not isinstance(store.checkpoints, Memory)
+    if store.counts_bytes and not store.is_forward_only and not is_symbolic:
         store.layout(bytes_of(carry))
 
 

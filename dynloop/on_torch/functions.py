@@ -94,7 +94,9 @@ def flat_body(
 
     def step(i: Any, carry: Tensors, rows: Tensors) -> tuple[Tensors, Tensors]:
         is_first = has_numbers and isinstance(i, int) and i == 0
-        drawn = generators.states() if is_first and not torch.compiler.is_compiling() else None
+        drawn = None
+        if is_first and not torch.compiler.is_compiling():
+            drawn = generators.states(generators.default_generators())
         given = unflatten(tree, carry)
         versions = versions_of(carry)
         try:
@@ -149,7 +151,10 @@ def versions_of(carry: Sequence[Tensor]) -> list[int]:
     if torch.compiler.is_compiling():
         # There the operator sees what changes.
         return [0] * len(carry)
-    return [-1 if x.is_inference() else x._version for x in carry]
+    try:
+        return [x._version for x in carry]
+    except RuntimeError:
+        return []
 
 
 def _changed_in_place(name: str, label: str, tree: Any, carry: Sequence[Tensor], versions: Sequence[int]) -> CarryError:

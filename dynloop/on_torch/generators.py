@@ -17,9 +17,8 @@ def default_generators() -> list[torch.Generator]:
     return [torch.default_generator, *gpus]
 
 
-def states(also: Sequence[torch.Generator] = ()) -> State:
-    """The states of the default generators, and of these."""
-    return [(generator, generator.get_state()) for generator in (*default_generators(), *also)]
+def states(of: Sequence[torch.Generator]) -> State:
+    return [(generator, generator.get_state()) for generator in of]
 
 
 def set_states(given: State) -> None:

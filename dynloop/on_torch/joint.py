@@ -7,9 +7,9 @@ so that whatever is done to it, the lanes stay outermost.
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from dynloop.on_torch import engine
 from dynloop.on_torch.lanes import in_lanes
 from dynloop.on_torch.program import Mask, Program, merge, pick
 from dynloop.on_torch.structure import Tensors, is_differentiable
@@ -50,7 +50,7 @@ def moving(program: Program) -> Program:
         moved = [x for these, m in zip(primals, masks, strict=True) for x in pick(these, m)]
         if not moved:
             return program.step(primals[0], i, primals[1], primals[2])
-        out, moved_out, fixed = torch.func.jvp(run, tuple(moved), tuple(tangents), has_aux=True)
+        out, moved_out, fixed = engine.pushed_forward(run, tuple(moved), tuple(tangents))
         every = merge(tuple(floating), out, spread_out(floating, fixed))
         n, m = len(program.of_carry), sum(program.of_carry)
         return (*every[:n], *moved_out[:m]), (*every[n:], *moved_out[m:])

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dynloop.checkpoints import Storage
-from dynloop.on_torch.engine import FakeTensorMode
+from dynloop.on_torch.stacking import zeros_like_ys
 from dynloop.on_torch.stepping import agreed
 from dynloop.on_torch.structure import Loop, Tensors, bytes_of, is_differentiable
 from dynloop.on_torch.substitution import Substitution
@@ -61,6 +61,7 @@ class Program:
     """
 
     name: str
+    label: str
     cond: Callable[[Tensors, Tensors], Tensor] | None
     step: Callable[[Tensors, Any, Tensors, Tensors], tuple[Tensors, Tensors]]
     storage: Storage
@@ -128,12 +129,8 @@ class Program:
             rows = [x[:, 0] if m else x for x, m in zip(xs, lanes.rows, strict=True)]
             ys = lanes.base.nothing_stacked(tuple(one), tuple(x[0] for x in init[2:]), tuple(rows))
             return [y.new_zeros((self.length, lanes.size, *y.shape[1:])) for y in ys]
-        with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True):
-            made = [torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in init]
-            rows = [torch.empty(x.shape[1:], dtype=x.dtype, device=x.device) for x in xs]
-            y = self.step(constants, 0, tuple(made), tuple(rows))[1]
-            shapes = [(tuple(x.shape), x.dtype, x.device) for x in y]
-        return [torch.zeros((self.length, *shape), dtype=dtype, device=device) for shape, dtype, device in shapes]
+        step = lambda carry, rows: self.step(constants, 0, carry, rows)
+        return zeros_like_ys(self.name, self.label, self.length, step, init, xs)
 
     # ---- arguments and results
 
@@ -238,19 +235,22 @@ def program_of(
         with Substitution(originals, constants[skipped:], carry, is_strict=is_strict):
             return loop.cond(*carry)
 
-    masks = [tuple(map(is_differentiable, these)) for these in (constants, carry, xs)]
+    of_constants, of_carry, of_xs = (tuple(map(is_differentiable, these)) for these in (constants, carry, xs))
     program = Program(
-        loop.name,
-        cond if loop.cond is not None else None,
-        step,
-        loop.storage,
-        loop.bound,
-        *masks,
-        None if has_count else count,
-        has_count,
-        loop.length,
-        loop.is_backward,
-        loop.options.sync is not None,
-        loop.tell,
+        name=loop.name,
+        label=loop.labels[1],
+        cond=cond if loop.cond is not None else None,
+        step=step,
+        storage=loop.storage,
+        bound=loop.bound,
+        of_constants=of_constants,
+        of_carry=of_carry,
+        of_xs=of_xs,
+        count=None if has_count else count,
+        has_count=has_count,
+        length=loop.length,
+        is_backward=loop.is_backward,
+        is_synchronous=loop.options.sync is not None,
+        tell=loop.tell,
     )
     return program, constants

@@ -102,8 +102,9 @@ def check_closed(name: str, outputs: Tensors, inputs: Tensors, since: int) -> No
             if node is None or node in seen:
                 continue
             seen.add(node)
-            is_leaf = type(node) is engine.AccumulateGrad
-            if (is_leaf and id(node.variable) not in known) or (not is_leaf and engine.sequence_number(node) < since):
+            variable = engine.variable_of(node)
+            is_leaf = variable is not None
+            if (is_leaf and id(variable) not in known) or (not is_leaf and engine.sequence_number(node) < since):
                 raise DerivativeError(
                     f"{name}: a step hands a tensor that it closes over straight to a custom autograd.Function, where "
                     "a derivative of a gradient and the transformations of torch.func cannot follow it; put that "

@@ -52,7 +52,7 @@ class Walk:
         if not y:
             return
         if self.stacked is None:
-            self.stacked = [x.new_zeros((self.loop.length, *x.shape)) for x in y]
+            self.stacked = [x.new_zeros((self.loop.length or 0, *x.shape)) for x in y]
         row = self.loop.row(i)
         with torch.no_grad():
             for buffer, x in zip(self.stacked, y, strict=True):

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from dynloop.on_torch import engine, generators
 from dynloop.on_torch.searching import SMALL, Found
+from dynloop.on_torch.substitution import resolved
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,8 @@ class Surroundings:
     """Those of one loop."""
 
     def __init__(self, found: Found) -> None:
-        self.also = found.generators
+        self.generators = [*generators.default_generators(), *found.generators]
+        self.training = {id(x) for _, x in found.tensors if id(x) in found.is_moving and x.numel() <= SMALL}
         self.movers = [x for _, x in found.tensors if not x.requires_grad and may_move(found, x)]
         device_types = ["cpu", *(["cuda"] if torch.cuda.is_initialized() else [])]
         self.autocast = [
@@ -53,15 +55,22 @@ class Surroundings:
         self.is_drawing = True
 
     def moment(self) -> Moment:
-        return Moment(generators.states(self.also), {id(x): x.detach().clone() for x in self.movers})
+        return Moment(generators.states(self.generators), {id(x): x.detach().clone() for x in self.movers})
 
     def settle(self) -> None:
         """After the first step: what it has not moved is taken for fixed."""
-        self.movers = [x for x, v in zip(self.movers, self.versions, strict=True) if x._version != v]
+        moved = {id(x) for x, v in zip(self.movers, self.versions, strict=True) if self.has_moved(x, v)}
+        # Where one statistic has moved, another one may have been left where it was by chance.
+        may = self.training if moved & self.training else set()
+        self.movers = [x for x in self.movers if id(x) in moved | may]
+
+    def has_moved(self, x: Tensor, version: int) -> bool:
+        """By its values too: the operation of a batch norm moves its statistics without counting it as a change."""
+        return x._version != version or not torch.equal(x, self.first.moved[id(x)])
 
     def finish(self) -> None:
         """After the last step."""
-        self.is_drawing = not generators.are_equal(self.first.drawn, generators.states(self.also))
+        self.is_drawing = not generators.are_equal(self.first.drawn, generators.states(self.generators))
 
     def set(self, moment: Moment) -> None:
         if self.is_drawing:
@@ -99,7 +108,9 @@ class Surroundings:
 
 
 def may_move(found: Found, x: Tensor) -> bool:
-    return not x.is_inference() and (id(x) in found.is_moving or x.numel() <= SMALL)
+    if x.is_inference() or engine.is_wrapped(x) or resolved(x) is not x:
+        return False
+    return id(x) in found.is_moving or x.numel() <= SMALL
 
 
 @contextmanager

@@ -26,7 +26,7 @@ def flatten(tree: Any) -> tuple[list[Any], Any]:
 
 
 def unflatten(structure: Any, leaves: Iterable[Any]) -> Any:
-    return optree.tree_unflatten(structure, leaves)
+    return structure.unflatten(leaves)
 
 
 def paths_of(structure: Any) -> list[str]:
@@ -45,7 +45,7 @@ def _register(kind: type) -> None:
     def parts(value: Any) -> tuple[Sequence[Any], None, Sequence[str]]:
         return [getattr(value, name) for name in names], None, names
 
-    def made(_: None, values: Iterable[Any]) -> Any:
+    def made(_: Any, values: Iterable[Any]) -> Any:
         return kind(**dict(zip(names, values, strict=True)))
 
     optree.register_pytree_node(kind, parts, made, path_entry_type=optree.GetAttrEntry, namespace=NAMESPACE)

@@ -65,7 +65,8 @@ class Whole(torch.autograd.Function):
         return (*carry, *ys, None, None)
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, program: Program, run: Run, *tensors: Tensor) -> Any:
+    def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
+        program, run, *tensors = arguments
         batch = Batch(program, info, is_differentiated=False)
         lanes, given = batch.given(in_dims[2:], tensors)
         return batch.results(Whole.apply(lanes, run, *given))
@@ -134,7 +135,8 @@ class Reversed(torch.autograd.Function):
         return tuple(program.primal_inputs(Reversed.apply(joint(program), replace(ctx.run), *moved, *both)))
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, program: Program, run: Run, *tensors: Tensor) -> Any:
+    def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
+        program, run, *tensors = arguments
         batch = Batch(program, info, is_differentiated=True)
         own, seeds = program.with_seeds(tensors)
         dims, seed_dims = program.with_seeds(in_dims[2:])

@@ -89,7 +89,8 @@ class TorchEager(Backend):
         return gradient
 
     def jvp(self, f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-        return torch.func.jvp(f, tuple(primals), tuple(tangents))
+        value, tangent = torch.func.jvp(f, tuple(primals), tuple(tangents))[:2]
+        return value, tangent
 
 
 TORCH_EAGER = TorchEager()
