@@ -10,6 +10,7 @@ from dynloop.errors import BackendError
 try:
     import torch
     from torch._C import DispatchKey, _AutoDispatchBelowAutograd
+    from torch._C._functorch import TransformType
     from torch._dynamo.variables.builder import wrap_fx_proxy
     from torch._dynamo.variables.higher_order_ops import (
         TorchHigherOrderOperatorVariable,
@@ -68,6 +69,7 @@ __all__ = [
     "LazyVariableTracker",
     "ProxyTorchDispatchMode",
     "SubgraphLowering",
+    "TransformType",
     "TorchHigherOrderOperatorVariable",
     "_AutoDispatchBelowAutograd",
     "_hop_name_to_variable_class",

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from dynloop.checkpoints import Layout, Storage
-from dynloop.on_torch import internals, reverse
+from dynloop.errors import BatchingError, DerivativeError
+from dynloop.on_torch import draws, internals, reverse
 from dynloop.on_torch.arguments import cut, merge, pick
 from dynloop.on_torch.forward import counter_device, storing, zeros
 from dynloop.on_torch.internals import DispatchKey, FakeTensor, FakeTensorMode, HigherOrderOperator, ProxyTorchDispatchMode
-from dynloop.on_torch.step import Body, Signature, Step, aliases, fresh, is_differentiable, needs_grad, owned
+from dynloop.on_torch.step import Body, Signature, Step, aliases, fresh, is_differentiable, needs_grad, owned, traced
 from dynloop.on_torch.storing_loop import get, put, run
 
 # The key of a body graph's metadata under which its `Static` lies.
@@ -214,6 +215,23 @@ def _autograd(*args: Any) -> Any:
     return function.apply(call, internals.dispatch_keys(), *call.flat)
 
 
+@loop_operator.py_impl(internals.TransformType.Vmap)
+def _batch(*_: Any) -> Any:
+    raise BatchingError(
+        "a loop inside torch.vmap inside torch.compile is not supported: its lanes would stop together. Call torch.vmap "
+        "outside of torch.compile, or give the carry a batch axis and a flag for each lane."
+    )
+
+
+@loop_operator.py_impl(internals.TransformType.Grad)
+@loop_operator.py_impl(internals.TransformType.Jvp)
+def _transform(*_: Any) -> Any:
+    raise DerivativeError(
+        "a loop inside a transformation of torch.func inside torch.compile is not supported. Take the gradient of the "
+        "compiled function by torch.autograd.grad or .backward(), or call torch.func outside of torch.compile."
+    )
+
+
 class ShapeFunction(torch.autograd.Function):
     """The operator where only shapes are asked for, as in the first pass of a trace."""
 
@@ -245,12 +263,14 @@ class LoopFunction(torch.autograd.Function):
     def forward(ctx: Any, call: Call, keys: Any, *flat: Any) -> tuple[Tensor, ...]:
         now = call.again(flat)
         with internals._AutoDispatchBelowAutograd():
-            step = Step(now.functions, keys, now.index(), now.state, now.rows, now.constants)
+            now, functions = repeatable(now, keys)
+            step = Step(functions, keys, now.index(), now.state, now.rows, now.constants)
             layout = layout_of(now, step)
             count = now.counts[0] if now.counts else None
             bound = now.bound if isinstance(now.bound, int) else None
             result = storing(step, layout, bound, now.length, count, now.state, now.xs, now.constants)
         ctx.step, ctx.layout, ctx.call, ctx.result = step, layout, now, result
+        ctx.constants = len(call.constants)
         has = [*step.active, *step.has_cotangent]
         out = [*result.state, *result.ys]
         steps = [result.steps.to(x.dtype) for x in now.counter]
@@ -275,11 +295,22 @@ class LoopFunction(torch.autograd.Function):
                 pick(state, step.active),
                 given,
             )
-        none = [None] * len(call.flat)
+        none: list[Any] = [None] * len(call.flat)
         parts = cut(none, len(call.state), len(call.xs))
         masks = step.active, step.wanted_rows, step.wanted
         new = [merge(m, xs, old) for m, xs, old in zip(masks, (found, stacked, sums), parts, strict=True)]
-        return (None, None, *new[0], *new[1], *new[2])
+        return (None, None, *new[0], *new[1], *new[2][: ctx.constants])
+
+
+def repeatable(call: Call, keys: internals.KeySets) -> tuple[Call, Body]:
+    """The call, and its functions with draws that a step repeats when it is run again."""
+    body = call.functions
+    graph = traced(body, keys, call.index(), call.state, call.rows, call.constants)
+    draws.check(call.static.storage.name, graph)
+    if not draws.random_operations(graph):
+        return call, body
+    seed = torch.randint(0, 2**31, (), dtype=torch.int64, device=call.index().device)
+    return replace(call, constants=[*call.constants, seed]), draws.DrawingBody(body, graph)
 
 
 def layout_of(call: Call, step: Step) -> Layout:

@@ -121,11 +121,7 @@ class Step:
             (i,), state, rows, constants = cut(flat, 1, n, r)
             return [i, state, rows, constants]
 
-        def forward(*flat: Any) -> tuple[Tensor, ...]:
-            new, ys = body(*parts(flat))
-            return (*new, *ys)
-
-        plain = internals.materialize_as_graph(forward, args, *keys)
+        plain = traced(body, keys, i, state, rows, constants)
         self.outputs = [node.meta["val"] for node in results_of(plain)]
         self.aliases = aliases(self.outputs, args)
         taped: list[Taped] = []
@@ -208,6 +204,24 @@ class Step:
 
     def stored(self, state: Sequence[Tensor]) -> list[Tensor]:
         return pick(state, self.kept)
+
+
+def traced(
+    body: Body,
+    keys: internals.KeySets,
+    i: Tensor,
+    state: Sequence[Tensor],
+    rows: Sequence[Tensor],
+    constants: Sequence[Any],
+) -> torch.fx.GraphModule:
+    """A step as a graph of (i, *state, *rows, *constants)."""
+
+    def forward(*flat: Any) -> tuple[Tensor, ...]:
+        (i,), given, given_rows, given_constants = cut(flat, 1, len(state), len(rows))
+        new, ys = body(i, given, given_rows, given_constants)
+        return (*new, *ys)
+
+    return internals.materialize_as_graph(forward, (i, *state, *rows, *constants), *keys)
 
 
 def owned(x: Tensor) -> Tensor:

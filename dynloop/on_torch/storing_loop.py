@@ -143,7 +143,8 @@ def write_in_place(graph: torch.fx.GraphModule, carries: int, buffers: int) -> t
     (output,) = graph.graph.find_nodes(op="output")
     for home, node in zip(homes, output.args[0][carries:], strict=True):
         while node is not home:
-            if node.target is aten.index_put.default:
+            # The second, where a graph is traced once more.
+            if node.target in (aten.index_put.default, aten.index_put_.default):
                 node.target = aten.index_put_.default
                 node = node.args[0]
             else:

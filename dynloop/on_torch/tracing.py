@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from dynloop.errors import CarryError
 from dynloop.on_torch import internals
 from dynloop.on_torch.operator import STATIC, loop_operator
 
@@ -14,7 +15,8 @@ class LoopVariable(internals.TorchHigherOrderOperatorVariable):
 
     _HOP_NAME = "dynloop_while_loop"
     _ALLOW_FALLBACK_TO_EAGER = False
-    supports_input_mutation = False
+    # Refused below, in our words.
+    supports_input_mutation = True
     supports_aliasing = True
 
     def _call_function(self, tx: Any, args: Any, kwargs: Any) -> Any:
@@ -28,9 +30,11 @@ class LoopVariable(internals.TorchHigherOrderOperatorVariable):
                 return [self.example(tx, x) for x in carries], [internals._make_inlined(tx, row)(x) for x in xs]
 
         traced = []
-        for function, has_rows in ((cond, False), (body, True)):
+        for label, function, has_rows in (("cond", cond, False), ("body", body, True)):
             own, rows = examples()
-            traced.append(self.speculate(tx, function, [*own, *rows] if has_rows else own))
+            given = [*own, *rows] if has_rows else own
+            traced.append(self.speculate(tx, function, given))
+            check_unchanged(static.storage.name, label, traced[-1][1], len(own) - static.is_counted, static.is_counted)
         (_, cond_graph, cond_freevars), (_, body_graph, body_freevars) = traced
         cond_graph, body_graph, shared, _, in_cond, in_body = internals._merge_graph_inputs(
             cond_graph, cond_freevars, "cond_fn", body_graph, body_freevars, "body_fn"
@@ -66,6 +70,20 @@ class LoopVariable(internals.TorchHigherOrderOperatorVariable):
             supports_aliasing=self.supports_aliasing,
             remove_consts_from_outputs=False,
         )
+
+
+def check_unchanged(name: str, label: str, graph: Any, leaves: int, counters: int) -> None:
+    """Raises an error where a function changes what it is given, or closes over, in place."""
+    changed = sorted(getattr(graph, "_dynamo_mutated_input_indices", ()))
+    if not changed:
+        return
+    at = changed[0] - counters
+    what = f"leaf {at} of the carry" if at < leaves else "a tensor that it closes over, or a row"
+    raise CarryError(
+        f"{name}: {label} changes {what} in place, and a gradient may run it again. Return a tensor of its own, such as "
+        "by x + 1 instead of x += 1; what a step changes, such as the statistics of a normalization, belongs into the "
+        "carry (inside of torch.compile; outside of it buffers of modules may move)."
+    )
 
 
 class ProbeVariable(internals.TorchHigherOrderOperatorVariable):
