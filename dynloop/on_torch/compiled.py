@@ -1,21 +1,27 @@
 """The engine of loops inside torch.compile: a flat loop becomes one call of the operator."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from dynloop.checkpoints import Storage
-from dynloop.on_torch import lowering, tracing
+from dynloop.on_torch import internals, lowering, tracing
 from dynloop.on_torch.functions import Promotion
 from dynloop.on_torch.operator import Static, loop_operator, probe
 from dynloop.on_torch.structure import Loop, Outcome
 from dynloop.options import bound_message
 
-__all__ = ["lowering", "run", "tracing"]
+__all__ = ["lowering", "run", "tracing", "under_dynamo"]
+
+
+def under_dynamo(function: Callable[[], Any]) -> Any:
+    """Call a function as Dynamo traces it: an export that does without Dynamo needs it for each loop, as for torch's."""
+    return internals._hop_compile_and_call(lambda: function(), ())
 
 
 def run(loop: Loop, carry: Any, xs: Any, count: Any) -> Outcome:
-    """The loop's outcome. Dynamo traces this function."""
+    """See `structure.Run`. Dynamo traces this function."""
     carry = promoted(loop, carry, xs)
     bound, n = loop.bound, len(carry)
     is_counted = count is not None or bound is not None or loop.length is not None or loop.options.full_output

@@ -22,7 +22,7 @@ MASK, FACTOR = 2**32 - 1, 0x45D9F3B
 
 def mixed(x: Tensor) -> Tensor:
     """32 bits from 32 bits, in a dtype of 64, in which no product overflows."""
-    for _ in range(2):
+    for _ in range(3):
         x = ((x >> 16) ^ x) * FACTOR & MASK
     return (x >> 16) ^ x
 

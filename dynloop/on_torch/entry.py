@@ -28,11 +28,15 @@ INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32, tor
 
 def while_loop(cond: Any, body: Any, init: Any, options: Options) -> Any:
     """See `dynloop.while_loop`, which has checked the options."""
+    if wants_dynamo():
+        return under_dynamo(lambda: while_loop(cond, body, init, options))
     return run(Form(options.name, ("cond", "body")), cond, body, init, options)
 
 
 def fori_loop(lower: Any, upper: Any, body: Any, init: Any, options: Options) -> Any:
     """See `dynloop.fori_loop`."""
+    if wants_dynamo():
+        return under_dynamo(lambda: fori_loop(lower, upper, body, init, options))
     first, last = (_as_index(options.name, label, x) for label, x in (("lower", lower), ("upper", upper)))
     dtype = _index_dtype(options.name, first, last)
     form = Form(options.name, ("", "body"), has_index=True)
@@ -58,6 +62,8 @@ def fori_loop(lower: Any, upper: Any, body: Any, init: Any, options: Options) ->
 
 def scan(step: Any, init: Any, xs: Any, length: int | None, until: Any, reverse: bool, options: Options) -> Any:
     """See `dynloop.scan`."""
+    if wants_dynamo():
+        return under_dynamo(lambda: scan(step, init, xs, length, until, reverse, options))
     leaves, tree = flatten(xs)
     paths = paths_of(tree)
     device = device_of(leaves, flatten(init)[0])
@@ -65,6 +71,17 @@ def scan(step: Any, init: Any, xs: Any, length: int | None, until: Any, reverse:
     length = agreed_length(options.name, [(p, tuple(x.shape)) for p, x in zip(paths, stacked, strict=True)], length)
     form = Form(options.name, ("until", "step"), stops=True, rows=tree, has_ys=True)
     return run(form, until, step, init, options, length, None, length, stacked, length, reverse)
+
+
+def wants_dynamo() -> bool:
+    """Whether torch is tracing without Dynamo, as an export may, which needs it for each loop all the same."""
+    return torch.compiler.is_compiling() and not torch.compiler.is_dynamo_compiling()
+
+
+def under_dynamo(call: Any) -> Any:
+    from dynloop.on_torch import compiled
+
+    return compiled.under_dynamo(call)
 
 
 def run(

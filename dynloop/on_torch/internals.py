@@ -24,6 +24,7 @@ try:
     )
     from torch._dynamo.variables.lazy import LazyVariableTracker
     from torch._higher_order_ops.utils import (
+        _hop_compile_and_call,
         _maybe_run_with_interpreter,
         check_input_alias_and_mutation,
         materialize_as_graph,
@@ -72,6 +73,7 @@ __all__ = [
     "TransformType",
     "TorchHigherOrderOperatorVariable",
     "_AutoDispatchBelowAutograd",
+    "_hop_compile_and_call",
     "_hop_name_to_variable_class",
     "_make_inlined",
     "_maybe_run_with_interpreter",

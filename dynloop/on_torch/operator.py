@@ -14,12 +14,12 @@ from torch import Tensor
 
 from dynloop.checkpoints import Layout, Storage
 from dynloop.errors import BatchingError, DerivativeError
-from dynloop.on_torch import draws, internals, reverse
+from dynloop.on_torch import draws, internals, reverse, storing_loop
 from dynloop.on_torch.arguments import cut, merge, pick
 from dynloop.on_torch.forward import counter_device, storing, zeros
 from dynloop.on_torch.internals import DispatchKey, FakeTensor, FakeTensorMode, HigherOrderOperator, ProxyTorchDispatchMode
 from dynloop.on_torch.step import Body, Signature, Step, aliases, fresh, is_differentiable, needs_grad, owned, traced
-from dynloop.on_torch.storing_loop import get, put, run
+from dynloop.on_torch.storing_loop import get, put
 
 # The key of a body graph's metadata under which its `Static` lies.
 STATIC = "dynloop"
@@ -171,6 +171,8 @@ def plain(*args: Any) -> tuple[Tensor, ...]:
         new, ys = cut(call.body(*carries, *get(xs, carries[0]), *constants), n)
         return [x.contiguous() for x in new], put(buffers, ys, carries[0])
 
+    # What is exported must be read where dynloop is not: there torch's loop carries the buffers, and copies them.
+    run = storing_loop.run_carrying if torch.compiler.is_exporting() else storing_loop.run
     buffers = [zeros((call.length, *y.shape), y) for y in values]
     carries = [x.clone(memory_format=torch.contiguous_format) for x in call.carries]
     constants = [*call.xs, *call.constants]

@@ -47,25 +47,41 @@ class StoringLoop(HigherOrderOperator):
 storing_loop = StoringLoop()
 
 
+Cond = Callable[[list[Tensor], list[Tensor], list[Any]], Tensor]
+Step = Callable[[list[Tensor], list[Tensor], list[Any]], Any]
+
+
 def run(
-    cond: Callable[..., Tensor],
-    body: Callable[..., Sequence[Tensor]],
-    carries: Sequence[Tensor],
-    buffers: Sequence[Tensor],
-    constants: Sequence[Any],
+    cond: Cond, body: Step, carries: Sequence[Tensor], buffers: Sequence[Tensor], constants: Sequence[Any]
 ) -> tuple[list[Tensor], list[Tensor]]:
     """The loop, its functions being given (carries, buffers, constants): the final carries, and the buffers."""
     n, k = len(carries), len(buffers)
-
-    def called(function: Any) -> Callable[..., Any]:
-        return lambda *flat: function(list(flat[:n]), list(flat[n : n + k]), list(flat[n + k :]))
-
-    def flat_body(*flat: Any) -> tuple[Tensor, ...]:
-        carries, buffers = called(body)(*flat)
-        return (*carries, *buffers)
-
-    out = storing_loop(called(cond), flat_body, tuple(carries), (*buffers, *constants), buffers=k)
+    functions = flat(cond, body, n, k)
+    out = storing_loop(*functions, tuple(carries), (*buffers, *constants), buffers=k)
     return list(out[:n]), list(out[n:])
+
+
+def run_carrying(
+    cond: Cond, body: Step, carries: Sequence[Tensor], buffers: Sequence[Tensor], constants: Sequence[Any]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """The same by torch's own loop, which copies the buffers at each step."""
+    n, k = len(carries), len(buffers)
+    out = internals.while_loop_op(*flat(cond, body, n, k), (*carries, *buffers), tuple(constants))
+    return list(out[:n]), list(out[n:])
+
+
+def flat(cond: Cond, body: Step, carries: int, buffers: int) -> tuple[Callable[..., Tensor], Callable[..., Any]]:
+    """The functions with flat arguments."""
+    n, end = carries, carries + buffers
+
+    def flat_cond(*given: Any) -> Tensor:
+        return cond(list(given[:n]), list(given[n:end]), list(given[end:]))
+
+    def flat_body(*given: Any) -> tuple[Tensor, ...]:
+        new, filled = body(list(given[:n]), list(given[n:end]), list(given[end:]))
+        return (*new, *filled)
+
+    return flat_cond, flat_body
 
 
 @storing_loop.py_impl(DispatchKey.CompositeExplicitAutograd)
