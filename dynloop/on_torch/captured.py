@@ -20,10 +20,7 @@ from dynloop.on_torch.substitution import Witness
 
 
 class Captured:
-    """The tensors that a gradient reaches through the steps of a loop; a search's are there from the start.
-
-    is_apart: some of them may depend on others, so that a step is to be taped on copies of them.
-    """
+    """The tensors that a gradient reaches through the steps of a loop; a search's are there from the start."""
 
     def __init__(self, name: str, found: Found) -> None:
         self.name = name
@@ -34,10 +31,6 @@ class Captured:
         self.variables: set[int] = set()
         for x in found.learnt:
             self.add(x)
-
-    @property
-    def is_apart(self) -> bool:
-        return bool(self.edges) and len(self.tensors) > 1
 
     def add(self, x: Tensor) -> Tensor:
         """The tensor, or the one that stands for the same place in the graph already."""

@@ -15,7 +15,7 @@ from dynloop import debugging
 from dynloop.errors import ArgumentError
 from dynloop.on_torch import engine, schedules, transformed
 from dynloop.on_torch.captured import Captured
-from dynloop.on_torch.recorded import Node, Record
+from dynloop.on_torch.node import Node, Past
 from dynloop.on_torch.searching import Found, search
 from dynloop.on_torch.stacking import nothing_stacked
 from dynloop.on_torch.states import State
@@ -45,7 +45,7 @@ def run_here(loop: Loop, carry: Tensors, xs: Tensors, count: Any) -> Outcome:
         # A gradient may run the body again where no substitution is at work any more.
         loop = replace(loop, body=kept_at_work(loop.body))
         with without_autocast_cache():
-            return recorded(loop, carry, xs, walk)
+            return remembered(loop, carry, xs, walk)
     return untaped(loop, carry, xs, walk)
 
 
@@ -63,8 +63,8 @@ def untaped(loop: Loop, init: Tensors, xs: Tensors, walk: Walk) -> Outcome:
     return outcome(loop, walk, apart((*carry, *ys), init), i)
 
 
-def recorded(loop: Loop, init: Tensors, xs: Tensors, walk: Walk) -> Outcome:
-    """With a record of it for the gradient."""
+def remembered(loop: Loop, init: Tensors, xs: Tensors, walk: Walk) -> Outcome:
+    """With what a gradient will need of it."""
     found = search(loop.functions)
     found.tensors = [(name, resolved(x)) for name, x in found.tensors]
     captured, surroundings = Captured(loop.name, found), Surroundings(found)
@@ -98,8 +98,8 @@ def recorded(loop: Loop, init: Tensors, xs: Tensors, walk: Walk) -> Outcome:
     if any(x.requires_grad for x in inputs):
         held = keeper.held if keeper is not None else {}
         closed_over, trouble = after_run(found, captured, surroundings, before)
-        record = Record(loop, walk, surroundings, schedule, i, held, closed_over, captured.is_apart, trouble)
-        outputs = Node.apply(record, outputs, *inputs)
+        past = Past(loop, walk, surroundings, schedule, i, held, closed_over, trouble)
+        outputs = Node.apply(past, outputs, *inputs)
     return outcome(loop, walk, outputs, i)
 
 

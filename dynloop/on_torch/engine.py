@@ -3,23 +3,44 @@
 Seen on torch 2.13. `tests/on_torch/test_engine.py` fails loudly where one of them moves.
 """
 
+import sys
+import warnings
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._functorch import eager_transforms
-from torch._subclasses.fake_tensor import DataDependentOutputException
-from torch._subclasses.fake_tensor import FakeTensorMode as _FakeTensorMode
-from torch.autograd import forward_ad
-from torch.autograd.grad_mode import _unsafe_preserve_version_counter
-from torch.overrides import _get_current_function_mode_stack
+
+from dynloop.errors import BackendError
+
+WORKS_WITH = "torch 2.13"
 
 # Its names are made in C++, and no stub knows them.
 C: Any = torch._C
-# Tensors with shapes and no entries, and operations on them.
-FakeTensorMode = _FakeTensorMode
-ValueAsked = DataDependentOutputException
-AccumulateGrad = C._functions.AccumulateGrad
+try:
+    from torch._functorch import eager_transforms
+    from torch._subclasses.fake_tensor import DataDependentOutputException as DataDependentOutputException
+    from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
+    from torch.autograd import forward_ad
+    from torch.autograd.grad_mode import _unsafe_preserve_version_counter
+    from torch.overrides import _get_current_function_mode_stack
+
+    for module, names in (
+        (C._autograd, ("_get_sequence_nr", "_get_current_graph_task_keep_graph")),
+        (C._functorch, ("is_functorch_wrapped_tensor", "get_dynamic_layer_stack_depth", "get_unwrapped")),
+        (C._functorch, ("unwrap_if_dead",)),
+        (C, ("_are_functorch_transforms_active", "DisableTorchFunction")),
+        (eager_transforms, ("JVP_NESTING",)),
+        (forward_ad, ("_current_level", "_set_fwd_grad_enabled", "_maybe_load_decompositions")),
+    ):
+        for name in names:
+            getattr(module, name)
+except (ImportError, AttributeError) as error:
+    raise BackendError(
+        f"dynloop reads what PyTorch {torch.__version__} has no more, or in another place ({error}); it works with "
+        f"{WORKS_WITH}, so install that"
+    ) from error
+
+DECOMPOSITIONS = "torch._decomp.decompositions_for_jvp"
 # The number of every node that gathers the gradient of a leaf of the graph, since it is to run first.
 OF_LEAVES = 2**64 - 1
 
@@ -35,7 +56,7 @@ def sequence_number(node: Any) -> int:
 
 def variable_of(node: Any) -> Tensor | None:
     """The tensor for which a node gathers the gradient, if it is such a node."""
-    return node.variable if type(node) is AccumulateGrad else None
+    return node.variable if node._sequence_nr() == OF_LEAVES else None
 
 
 def is_graph_kept() -> bool:
@@ -81,12 +102,21 @@ def has_tangent(x: Tensor) -> bool:
         return forward_ad.unpack_dual(x).tangent is not None
 
 
+def forward_mode_ready() -> None:
+    """Loads what PyTorch loads at the first use of its forward mode, where it warns of itself."""
+    if DECOMPOSITIONS not in sys.modules:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            forward_ad._maybe_load_decompositions()
+
+
 def pushed_forward(f: Any, primals: tuple[Tensor, ...], tangents: tuple[Tensor, ...]) -> Any:
     """Of a function that returns (tensors, others): the tensors, their tangents, and the others.
 
     As `torch.func.jvp`, which cannot begin where forward mode is at work without a transformation. There the level that
     is at work serves again; whatever has tangents on it is an argument here.
     """
+    forward_mode_ready()
     if forward_ad._current_level < 0 or eager_transforms.JVP_NESTING:
         return torch.func.jvp(f, primals, tangents, has_aux=True)
     with forward_ad._set_fwd_grad_enabled(True):

@@ -15,19 +15,19 @@ from dynloop.checkpoints import Storage
 from dynloop.on_torch.stacking import zeros_like_ys
 from dynloop.on_torch.stepping import agreed
 from dynloop.on_torch.structure import Loop, Tensors, bytes_of, is_differentiable
-from dynloop.on_torch.substitution import Substitution
+from dynloop.on_torch.substitution import Outsiders, Substitution
 from dynloop.on_torch.surroundings import Surroundings
 
 Mask = tuple[bool, ...]
 
 
 @dataclass
-class Run:
+class Course:
     """One run of a program, and those that derivatives make of it.
 
     steps: how many it took, once that is known; then no condition is asked again.   is_cut: the bound ended it.
     of_ys: which ys are floating, once a step has told.   is_first: what it does is seen from outside: it draws random
-    numbers, moves statistics and tells observers, and no other run does.
+    numbers, moves statistics and tells observers, and no other run does.   is_trial: it is undone, and run again.
     """
 
     surroundings: Surroundings
@@ -35,6 +35,7 @@ class Run:
     is_cut: bool = False
     of_ys: Mask = ()
     is_first: bool = True
+    is_trial: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Program:
 
     # ---- running
 
-    def goes_on(self, run: Run, constants: Tensors, i: int, carry: Tensors) -> bool:
+    def goes_on(self, run: Course, constants: Tensors, i: int, carry: Tensors) -> bool:
         """Whether step i follows; notes in the run that the bound alone forbids it."""
         if run.steps is not None:
             return i < run.steps
@@ -148,7 +149,7 @@ class Program:
         n = len(self.inputs)
         return list(xs[:n]), list(xs[n:])
 
-    def ys_mask(self, run: Run) -> Mask:
+    def ys_mask(self, run: Course) -> Mask:
         """Which ys are floating."""
         if self.lanes is not None:
             return self.lanes.base.ys_mask(run)
@@ -189,7 +190,7 @@ class Program:
         n = sum(self.of_carry)
         return [*primal[:n], *tangent[:n], *primal[n:], *tangent[n:]]
 
-    def tangents_of(self, run: Run, out: Sequence[Tensor]) -> tuple[list[Tensor | None], list[Tensor | None]]:
+    def tangents_of(self, run: Course, out: Sequence[Tensor]) -> tuple[list[Tensor | None], list[Tensor | None]]:
         """Tangents of the carry and of the ys among what running the joint program gave; None for what has none."""
         n, of_ys = len(self.of_carry), self.ys_mask(run)
         carry = out[n : n + sum(self.of_carry)]
@@ -214,25 +215,25 @@ def merge(mask: Mask, new: Iterable[Any], old: Iterable[Any]) -> tuple[Any, ...]
 
 
 def program_of(
-    loop: Loop, originals: Sequence[Tensor], carry: Tensors, xs: Tensors, count: Any, *, is_strict: bool
+    loop: Loop, originals: Sequence[Tensor], carry: Tensors, xs: Tensors, count: Any, outsiders: Outsiders | None
 ) -> tuple[Program, Tensors]:
     """The program of a loop that closes over `originals`, and its constants.
 
-    is_strict: it may close over other tensors that matter, and then says so (`Foreign`).
+    outsiders: who deals with other tensors; None where all are known that matter.
     """
     has_count = isinstance(count, Tensor)
     constants = (*([count] if has_count else []), *originals)
     skipped = int(has_count)
 
     def step(constants: Tensors, i: Any, carry: Tensors, rows: Tensors) -> tuple[Tensors, Tensors]:
-        with Substitution(originals, constants[skipped:], (*carry, *rows), is_strict=is_strict) as substitution:
+        with Substitution(originals, constants[skipped:], (*carry, *rows), outsiders) as substitution:
             out = loop.body(i, carry, rows)
         # A tensor that is closed over may be returned as it is.
         return substitution.put(out)
 
     def cond(constants: Tensors, carry: Tensors) -> Tensor:
         assert loop.cond is not None, "it is left out otherwise"
-        with Substitution(originals, constants[skipped:], carry, is_strict=is_strict):
+        with Substitution(originals, constants[skipped:], carry, outsiders):
             return loop.cond(*carry)
 
     of_constants, of_carry, of_xs = (tuple(map(is_differentiable, these)) for these in (constants, carry, xs))

@@ -6,13 +6,13 @@ from torch import Tensor
 import adjoint
 from dynloop.errors import DerivativeError
 from dynloop.on_torch import engine, schedules
-from dynloop.on_torch.program import Program, Run, pick
+from dynloop.on_torch.program import Course, Program, pick
 from dynloop.on_torch.states import State
 from dynloop.on_torch.stepping import added, pulled_back, with_gradient
 from dynloop.on_torch.structure import Tensors
 
 
-def reversed_gradient(program: Program, run: Run, tensors: Tensors) -> list[Tensor]:
+def reversed_gradient(program: Program, run: Course, tensors: Tensors) -> list[Tensor]:
     """tensors: the program's arguments, and cotangents of its results."""
     own, seeds = program.with_seeds(tensors)
     work = Work(program, run, tuple(own), seeds)
@@ -34,7 +34,7 @@ def schedule_for(program: Program, state_bytes: int, steps: int) -> adjoint.Sche
 class Work:
     """Cotangents on their way back."""
 
-    def __init__(self, program: Program, run: Run, tensors: Tensors, seeds: list[Tensor]) -> None:
+    def __init__(self, program: Program, run: Course, tensors: Tensors, seeds: list[Tensor]) -> None:
         self.program = program
         self.run = run
         self.constants, self.init, self.xs = program.split(tensors)

@@ -7,7 +7,9 @@ attributes of any other object that is reached in these ways, though not at the 
 Tensors that a function gets hold of otherwise are found when a step reads them (`captured`).
 """
 
+import dis
 import functools
+import sys
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,8 +20,9 @@ from torch import Tensor, nn
 
 # Of what may be changed by a step: a tensor of no more entries is copied before the first step, to be set back.
 SMALL = 4096
-# Objects of these packages hold no tensors of the user's in their attributes.
-FOREIGN = ("torch", "numpy", "builtins", "jax", "dynloop", "adjoint", "functools", "itertools", "typing")
+# Objects of these packages hold no tensors of the user's in their attributes, nor do their functions close over any.
+FOREIGN = frozenset(("torch", "numpy", "jax", "optree", *sys.stdlib_module_names)) - {"__main__"}
+OURS = frozenset(("dynloop", "adjoint"))
 
 
 @dataclass
@@ -85,7 +88,8 @@ def _add_module(found: Found, seen: set[int], name: str, module: nn.Module) -> N
 def _parts(name: str, value: Any, is_open: bool) -> Iterator[tuple[str, Any]]:
     """What a value holds, by its names."""
     if isinstance(value, types.FunctionType):
-        yield from _closed_over(value)
+        if package_of(value) not in FOREIGN:
+            yield from _closed_over(value)
     elif isinstance(value, types.MethodType):
         yield _self_name(value), value.__self__
         yield name, value.__func__
@@ -97,7 +101,7 @@ def _parts(name: str, value: Any, is_open: bool) -> Iterator[tuple[str, Any]]:
         yield from ((f"{name}[{key!r}]", x) for key, x in value.items())
     elif isinstance(value, tuple | list | set | frozenset):
         yield from ((f"{name}[{at}]", x) for at, x in enumerate(value))
-    elif is_open and not type(value).__module__.startswith(FOREIGN):
+    elif is_open and package_of(type(value)) not in FOREIGN | OURS:
         yield from _attributes(name, value)
 
 
@@ -134,7 +138,14 @@ def _closed_over(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
         yield function.__name__, wrapped
 
 
-def _names_in(code: types.CodeType) -> set[str]:
+@functools.lru_cache(maxsize=4096)
+def _names_in(code: types.CodeType) -> frozenset[str]:
     """The global names that a code reads, codes inside of it included."""
+    names = {str(i.argval) for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     inner = [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
-    return set(code.co_names).union(*map(_names_in, inner))
+    return frozenset(names.union(*map(_names_in, inner)))
+
+
+def package_of(value: Any) -> str:
+    """The name of the outermost package in which a class or a function is defined."""
+    return (getattr(value, "__module__", None) or "").split(".")[0]

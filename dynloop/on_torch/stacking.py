@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dynloop.errors import ArgumentError
-from dynloop.on_torch.engine import FakeTensorMode, ValueAsked
+from dynloop.on_torch.engine import DataDependentOutputException, FakeTensorMode
 from dynloop.on_torch.structure import Loop, Tensors
 
 
@@ -32,7 +32,7 @@ def zeros_like_ys(
             rows = [torch.empty(x.shape[1:], dtype=x.dtype, device=x.device) for x in xs]
             y = step(tuple(made), tuple(rows))[1]
             shapes = [(tuple(x.shape), x.dtype, x.device) for x in y]
-    except ValueAsked as error:
+    except DataDependentOutputException as error:
         raise ArgumentError(
             f"{name}: no step runs, and {label} looks at values of its arguments, so nothing tells the shapes of the "
             f"ys; keep {label} to operations on tensors, or leave the call out where there is no step"

@@ -18,18 +18,39 @@ from dynloop.on_torch import engine
 
 
 class Foreign(Exception):
-    """A step has met a tensor that is no argument, was not made inside, and matters to a derivative."""
+    """A step has met a tensor that is no argument, seems not to have been made inside, and matters to a derivative."""
 
     def __init__(self, tensor: Tensor) -> None:
         super().__init__("a tensor that is not closed over visibly")
         self.tensor = tensor
 
 
+class Outsiders:
+    """What becomes of tensors that a substitution meets and knows nothing of.
+
+    The first one ends the run (`Foreign`), to begin again with it as an argument. If it isn't met then, it was made
+    inside by something that no mode sees, such as a transformation in the step: then they are collected, in runs of the
+    whole loop, and those that two runs meet come from outside. When that is settled they pass.
+    """
+
+    def __init__(self) -> None:
+        self.met: dict[int, Tensor] = {}
+        self.used: set[int] = set()
+        self.is_collecting = False
+        self.is_settled = False
+
+    def meet(self, x: Tensor) -> None:
+        if self.is_collecting:
+            self.met[id(x)] = x
+        elif not self.is_settled:
+            raise Foreign(x)
+
+
 class Substitution(TorchFunctionMode):
     """Inside of it `others` stand in the place of `originals`.
 
-    given: the function's other arguments.   is_strict: look for tensors from outside; not needed where all are known
-    that matter.
+    given: the function's other arguments.   outsiders: who deals with other tensors from outside; None where all are
+    known that matter.
     """
 
     def __init__(
@@ -37,13 +58,13 @@ class Substitution(TorchFunctionMode):
         originals: Sequence[Tensor],
         others: Sequence[Tensor],
         given: Iterable[Tensor] = (),
-        *,
-        is_strict: bool = True,
+        outsiders: Outsiders | None = None,
     ) -> None:
         super().__init__()
         self.others = {id(x): y for x, y in zip(originals, others, strict=True)}
         self.originals = originals
-        self.muted = 0 if is_strict else 1
+        self.outsiders = outsiders
+        self.muted = 0
         # By id, and kept alive so that no id is given twice.
         self.inside: dict[int, Tensor] = {id(x): x for x in (*others, *given)}
 
@@ -54,7 +75,7 @@ class Substitution(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         args, kwargs = self.put(args), self.put(kwargs or {})
         out = func(*args, **kwargs)
-        if not self.muted:
+        if self.outsiders is not None and not self.muted:
             self.note(out)
         return out
 
@@ -89,9 +110,11 @@ class Substitution(TorchFunctionMode):
         """A value, or a container of values, with the substitutes in it."""
         if isinstance(value, Tensor):
             if id(value) in self.others:
+                if self.outsiders is not None:
+                    self.outsiders.used.add(id(value))
                 return self.others[id(value)]
-            if not self.muted and self.is_foreign(value):
-                raise Foreign(value)
+            if self.outsiders is not None and not self.muted and self.is_foreign(value):
+                self.outsiders.meet(value)
             return value
         if type(value) in (tuple, list):
             return type(value)(map(self.put, value))
@@ -122,7 +145,7 @@ def kept_at_work(f: Callable[..., Any]) -> Callable[..., Any]:
     others = [resolved(x) for x in originals]
 
     def again(*args: Any) -> Any:
-        with Substitution(originals, others, is_strict=False) as substitution:
+        with Substitution(originals, others) as substitution:
             out = f(*args)
         return substitution.put(out)
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dynloop.on_torch import engine, generators
 from dynloop.on_torch.searching import SMALL, Found
-from dynloop.on_torch.substitution import resolved
+from dynloop.on_torch.substitution import matters, resolved
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Surroundings:
 
 
 def may_move(found: Found, x: Tensor) -> bool:
-    if x.is_inference() or engine.is_wrapped(x) or resolved(x) is not x:
+    if x.is_inference() or matters(x) or resolved(x) is not x:
         return False
     return id(x) in found.is_moving or x.numel() <= SMALL
 

@@ -8,7 +8,8 @@ stays bounded at every order. `Reversed` keeps nothing from `Whole`: it runs the
 the number of steps, which is known by then.
 """
 
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -18,10 +19,11 @@ from torch import Tensor
 from dynloop.on_torch.engine import alive
 from dynloop.on_torch.joint import joint
 from dynloop.on_torch.lanes import Batch
-from dynloop.on_torch.program import Program, Run, pick
+from dynloop.on_torch.program import Course, Program, pick
 from dynloop.on_torch.reversal import reversed_gradient
 from dynloop.on_torch.stepping import apart, cut_off
 from dynloop.on_torch.structure import Tensors, is_differentiable
+from dynloop.on_torch.substitution import Foreign
 
 
 class Whole(torch.autograd.Function):
@@ -31,8 +33,8 @@ class Whole(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(program: Program, run: Run, *tensors: Tensor) -> Any:
-        with nullcontext() if run.is_first else run.surroundings.again():
+    def forward(program: Program, run: Course, *tensors: Tensor) -> Any:
+        with undone_if_tried(run) if run.is_first else run.surroundings.again():
             if not run.is_first:
                 run.surroundings.set(run.surroundings.first)
             outputs, steps = ran(program, run, tensors)
@@ -72,7 +74,20 @@ class Whole(torch.autograd.Function):
         return batch.results(Whole.apply(lanes, run, *given))
 
 
-def ran(program: Program, run: Run, tensors: Tensors) -> tuple[Tensors, int]:
+@contextmanager
+def undone_if_tried(run: Course) -> Iterator[None]:
+    """Whatever a run that will begin again has drawn and moved is set back."""
+    first = run.surroundings.first
+    try:
+        yield
+    except Foreign:
+        run.surroundings.set(first)
+        raise
+    if run.is_trial:
+        run.surroundings.set(first)
+
+
+def ran(program: Program, run: Course, tensors: Tensors) -> tuple[Tensors, int]:
     """The last carry and the ys; and how many steps were taken."""
     constants, init, xs = program.split(tensors)
     carry, i, stacked = init, 0, None
@@ -99,7 +114,7 @@ class Reversed(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(program: Program, run: Run, *tensors: Tensor) -> Any:
+    def forward(program: Program, run: Course, *tensors: Tensor) -> Any:
         assert run.steps is not None, "the loop has been run"
         with run.surroundings.again():
             run.surroundings.set(run.surroundings.first)

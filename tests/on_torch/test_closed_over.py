@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import adjoint
 import dynloop
 from dynloop import DerivativeError
+from dynloop.on_torch.searching import search
 from tests.closeness import assert_close
 
 GLOBAL = torch.tensor([1.2, 0.7], dtype=torch.float64, requires_grad=True)
@@ -169,12 +170,43 @@ def test_tensors_computed_before_the_loop_pass_their_gradient_on_once(checkpoint
     assert_close(run(ours), run(plain))
 
 
+def test_a_search_stays_with_what_the_functions_name():
+    """Neither an attribute of the same name as a global, nor the library's own functions."""
+    body = lambda c: nn.functional.dropout(c.GLOBAL, 0.0) + nn.functional.relu(c.GLOBAL)
+    found = search((body, functools.partial(dynloop.while_loop)))
+    assert found.tensors == []
+    assert [name for name, _ in search((lambda c: c * GLOBAL,)).tensors] == ["GLOBAL"]
+
+
 def test_a_tensor_computed_before_the_loop_is_found_where_it_is_hidden():
     w = factor()
     holder = Holder(Holder(w * 1.5))
     found = torch.autograd.grad(dynloop.while_loop(below, lambda y: y * holder.held.held, start()).sum(), w)
     holder.held.held = w * 1.5
     assert_close(found, torch.autograd.grad(plain(below, lambda y: y * holder.held.held, start()).sum(), w))
+
+
+@pytest.mark.parametrize("is_computed", [False, True])
+def test_a_hook_sees_the_gradient_once(is_computed: bool):
+    w = factor()
+    seen: list[Tensor] = []
+    v = w * 1.5 if is_computed else w
+    if is_computed:
+        v.retain_grad()
+
+    def halved(g: Tensor) -> Tensor:
+        seen.append(g)
+        return g / 2
+
+    v.register_hook(halved)
+    body = lambda y: y * v * 1.1
+    dynloop.while_loop(below, body, start(), checkpoints=2).sum().backward()
+    u = v.detach().requires_grad_()
+    wanted = torch.autograd.grad(plain(below, lambda y: y * u * 1.1, start()).sum(), u)[0]
+    assert len(seen) == 1
+    assert_close(seen[0], wanted)
+    assert v.grad is not None
+    assert_close(v.grad, wanted / 2)
 
 
 class Times(torch.autograd.Function):

@@ -56,7 +56,7 @@ def test_three_backward_passes_equal_unrolled(checkpoints: Any):
             every += [g.detach() for g in slopes]
             y = (slopes[0] * vector(0.3, -1.0)).sum() + slopes[1].square().sum()
         found.append(every)
-    assert_close(*found, 1e-11)
+    assert_close(*found, tolerance=1e-11)
 
 
 @pytest.mark.parametrize(
@@ -149,6 +149,40 @@ def test_a_module_whose_parameters_are_given():
     wanted = torch.autograd.grad(y.sum(), list(learnt.values()))
     # What the module itself holds is closed over too, so there is a gradient of zero by that.
     assert_close([g.detach() for g in slopes.values()], list(wanted))
+
+
+def newton(loop: Any, c: Tensor) -> Any:
+    """A root of a polynomial, by steps that differentiate it themselves."""
+    value = lambda x: c[0] * x * x + c[1] * x + c[2]
+    return loop(lambda x: value(x).abs() > 1e-9, lambda x: x - value(x) / grad(value)(x), vector(3.0)[0])
+
+
+def test_a_step_that_differentiates_by_itself():
+    c = torch.stack([vector(1.0, 0.0, -2.0), vector(2.0, 0.1, -3.0), vector(1.0, 0.3, -7.0)])
+    found = [vmap(lambda c: newton(ours(), c))(c), vmap(grad(lambda c: newton(ours(), c)))(c)]
+    wanted = [[newton(plain, row) for row in c], [grad(lambda c: newton(plain, c))(row) for row in c]]
+    assert_close(found, list(map(torch.stack, wanted)))
+    assert_close(hessian(lambda c: newton(ours(), c))(c[1]), hessian(lambda c: newton(plain, c))(c[1]))
+    leaf = c[0].clone().requires_grad_()
+    slopes = [torch.autograd.grad(newton(loop, leaf), leaf, create_graph=True)[0] for loop in (ours(), plain)]
+    assert_close(*[g.detach() for g in slopes])
+    assert_close(*[torch.autograd.grad(g.sum(), leaf)[0] for g in slopes])
+
+
+def test_trials_leave_no_trace():
+    """It takes several runs to tell what a step makes by itself; they count and tell nothing."""
+    told: list[int] = []
+    count = torch.zeros(())
+    observe = dynloop.on_step(lambda i, y: told.append(i))
+
+    def body(y: Tensor) -> Tensor:
+        count.add_(1)
+        return y * (0.5 + grad(lambda x: 1.0 * x)(y))
+
+    f = lambda x: dynloop.while_loop(lambda y: y < 10, body, x, observe=observe)
+    vmap(f)(vector(1.0, 5.0))
+    assert sorted(told) == [0, 0, 1, 1, 2, 3, 4, 5]
+    assert float(count) == 6
 
 
 # ---- lanes

@@ -25,11 +25,10 @@ from dynloop.on_torch.verifying import Check
 
 
 @dataclass
-class Record:
+class Past:
     """What one run of a loop leaves for its gradient.
 
     closed_over: what its steps read, with names and with the versions after the run.
-    is_apart: a step is to be taped on copies of the captured tensors, since some depend on others.
     trouble: why its steps cannot be run again, if they cannot.
     """
 
@@ -40,7 +39,6 @@ class Record:
     steps: int
     held: dict[int, tuple[int, State]]
     closed_over: list[tuple[str, Tensor, int]]
-    is_apart: bool
     trouble: str | None
 
     def check(self) -> None:
@@ -68,32 +66,35 @@ class Record:
 class Backward:
     """One reversal: the cotangents on their way back."""
 
-    def __init__(self, record: Record, xs: Tensors, captured: Tensors, cotangents: list[Tensor | None]) -> None:
-        self.record = record
-        self.loop = record.loop
+    def __init__(self, past: Past, xs: Tensors, captured: Tensors, cotangents: list[Tensor | None]) -> None:
+        self.past = past
+        self.loop = past.loop
         self.xs = xs
         self.captured = captured
-        self.leaves = with_gradient(captured) if record.is_apart else captured
-        carries = len(cotangents) - (len(record.walk.stacked or ()))
+        # On copies of what is captured, a step is taped where one of them may depend on another one, and where hooks
+        # would see the gradient of every step; and on the tensors themselves elsewhere, which is faster.
+        self.is_apart = any(not x.is_leaf or x._backward_hooks for x in captured)
+        self.leaves = with_gradient(captured) if self.is_apart else captured
+        carries = len(cotangents) - (len(past.walk.stacked or ()))
         self.cotangents, self.for_ys = cotangents[:carries], cotangents[carries:]
         self.for_captured: list[Tensor | None] = [None] * len(captured)
         self.for_rows: list[dict[int, Tensor]] = [{} for _ in xs]
         self.check = Check(self.loop.options.observers)
 
     def run(self) -> None:
-        record = self.record
-        assert record.schedule is not None, "it is not for forward mode alone"
-        with record.surroundings.again():
+        past = self.past
+        assert past.schedule is not None, "it is not for forward mode alone"
+        with past.surroundings.again():
             schedules.reverse(
-                record.schedule, record.steps, record.kept(), self.advance, self.snapshot, self.restore, self.turn
+                past.schedule, past.steps, past.kept(), self.advance, self.snapshot, self.restore, self.turn
             )
         self.check.finish()
 
     def advance(self, i: int, carry: Tensors) -> Tensors:
-        return self.loop.body(i, carry, self.record.walk.rows(i))[0]
+        return self.loop.body(i, carry, self.past.walk.rows(i))[0]
 
     def snapshot(self, carry: Tensors) -> State:
-        return State.of(carry, self.record.surroundings)
+        return State.of(carry, self.past.surroundings)
 
     def restore(self, state: State) -> Tensors:
         if any(x._version != version for x, version in zip(state.carry, state.versions, strict=True)):
@@ -101,7 +102,7 @@ class Backward:
                 f"{self.loop.name}: a state that the loop kept was changed in place before its gradient was taken; "
                 "what a loop starts from, and what it returns, must stay as it is until then"
             )
-        self.record.surroundings.set(state.moment)
+        self.past.surroundings.set(state.moment)
         return state.carry
 
     def turn(self, i: int, state: Tensors) -> None:
@@ -112,9 +113,9 @@ class Backward:
         inputs = (*carry, *rows, *self.leaves)
         cotangents = [*self.cotangents, *[None if g is None else g[row] for g in self.for_ys]]
         with torch.enable_grad():
-            if self.record.is_apart:
+            if self.is_apart:
                 # The pull-back stays inside: a loop in the body runs its steps again there.
-                with Substitution(self.captured, self.leaves, is_strict=False) as substitution:
+                with Substitution(self.captured, self.leaves) as substitution:
                     made, y = substitution.put(self.loop.body(i, carry, rows))
                     check_closed(self.loop.name, (*made, *y), inputs, since)
                     found = pulled_back((*made, *y), cotangents, inputs)
@@ -140,29 +141,29 @@ class Node(torch.autograd.Function):
     """inputs: the first carry, the stacked arrays, what is closed over."""
 
     @staticmethod
-    def forward(record: Record, outputs: Tensors, *inputs: Tensor) -> Any:
+    def forward(past: Past, outputs: Tensors, *inputs: Tensor) -> Any:
         return outputs
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensors) -> None:
-        record, _, *tensors = inputs
-        ctx.record = record
+        past, _, *tensors = inputs
+        ctx.past = past
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*[x for x in output if not is_differentiable(x)])
         ctx.save_for_backward(*tensors)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> Any:
-        record: Record = ctx.record
-        record.check()
+        past: Past = ctx.past
+        past.check()
         tensors = ctx.saved_tensors
-        carries = len(record.loop.numbers)
-        carry, xs = tensors[:carries], tensors[carries : carries + len(record.walk.xs)]
+        carries = len(past.loop.numbers)
+        carry, xs = tensors[:carries], tensors[carries : carries + len(past.walk.xs)]
         captured = tensors[carries + len(xs) :]
         if torch.is_grad_enabled():
-            found = transformed.gradient_of(record, carry, xs, captured, cotangents)
+            found = transformed.gradient_of(past, carry, xs, captured, cotangents)
         else:
-            work = Backward(record, xs, captured, list(cotangents))
+            work = Backward(past, xs, captured, list(cotangents))
             work.run()
             found = work.gradient()
         wanted = zip(found, tensors, ctx.needs_input_grad[2:], strict=True)
