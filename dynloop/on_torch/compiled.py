@@ -16,7 +16,7 @@ __all__ = ["lowering", "run", "tracing", "under_dynamo"]
 
 
 def under_dynamo(function: Callable[[], Any]) -> Any:
-    """Call a function as Dynamo traces it: an export that does without Dynamo needs it for each loop, as for torch's."""
+    """Call a function as Dynamo traces it, which an export without Dynamo needs for each loop, torch's own too."""
     return internals._hop_compile_and_call(lambda: function(), ())
 
 

@@ -102,7 +102,13 @@ def run(
     bounds = [n for n in (options.max_steps, most) if n is not None]
     is_counted = options.max_steps is not None or options.full_output
     is_known = count is not None and cond is None
-    store = storage(form.name, options.checkpoints, bounds[0] if len(bounds) == 1 else min(*bounds) if bounds else None, is_known=is_known, is_counted=is_counted)
+    store = storage(
+        form.name,
+        options.checkpoints,
+        bounds[0] if len(bounds) == 1 else min(*bounds) if bounds else None,
+        is_known=is_known,
+        is_counted=is_counted,
+    )
     carry, numbers = tuple(given), (None,) * len(given)
     if not all(isinstance(x, Tensor) for x in given):
         carry, numbers = _converted(form.name, given, paths_of(tree), device_of(given, xs))

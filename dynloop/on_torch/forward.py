@@ -21,7 +21,9 @@ from dynloop.on_torch.storing_loop import get, put, run
 
 @dataclass(frozen=True)
 class Result:
-    """state, ys, steps: what the loop makes.   stored: the block whose first state each slot, and the working row, holds.
+    """state, ys, steps: what the loop makes.
+
+    stored: the block whose first state each slot, and the working row, holds.
 
     buffers: for each kept leaf, its stored states, laid out as `Layout` says.
     """

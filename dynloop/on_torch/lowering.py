@@ -50,7 +50,9 @@ def lower(cond: Any, body: Any, carries: Sequence[Any], inputs: Sequence[Any], *
         additional_inputs=given,
         cond_subgraph=cond,
         body_subgraph=body,
-        layout=ir.MultiOutputLayout(device=next(x.get_device() for x in (*carries, *given) if isinstance(x, ir.IRNode))),
+        layout=ir.MultiOutputLayout(
+            device=next(x.get_device() for x in (*carries, *given) if isinstance(x, ir.IRNode))
+        ),
         unbacked_bindings=None,
         stack_output=False,
     )
@@ -110,9 +112,9 @@ def own_memory(homes: list[Any]) -> list[Any]:
 
 
 def compile_subgraph(subgraph: Any, nodes: list[Any], fakes: list[Any]) -> None:
-    subgraph.graph = V.graph.make_subgraph(
-        gm=subgraph.graph_module, example_inputs=nodes, subgraph_name=subgraph.name
-    )
+    subgraph.graph = V.graph.make_subgraph(gm=subgraph.graph_module, example_inputs=nodes, subgraph_name=subgraph.name)
+    # What autograd gives away are arguments of the program, not those with the same numbers of a function in it.
+    subgraph.graph.bw_donated_idxs = None
     with V.set_graph_handler(subgraph.graph):
         subgraph.graph.run(*fakes)
 

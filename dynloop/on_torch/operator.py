@@ -17,7 +17,12 @@ from dynloop.errors import BatchingError, DerivativeError
 from dynloop.on_torch import draws, internals, reverse, storing_loop
 from dynloop.on_torch.arguments import cut, merge, pick
 from dynloop.on_torch.forward import counter_device, storing, zeros
-from dynloop.on_torch.internals import DispatchKey, FakeTensor, FakeTensorMode, HigherOrderOperator, ProxyTorchDispatchMode
+from dynloop.on_torch.internals import (
+    DispatchKey,
+    FakeTensorMode,
+    HigherOrderOperator,
+    ProxyTorchDispatchMode,
+)
 from dynloop.on_torch.step import Body, Signature, Step, aliases, fresh, is_differentiable, needs_grad, owned, traced
 from dynloop.on_torch.storing_loop import get, put
 
@@ -42,8 +47,8 @@ class LoopOperator(HigherOrderOperator):
 
     xs: stacked.   counts: the number of steps, if it is known before the first one.
     sizes: the number of rows of what is stacked, and the bound on the number of steps, or -1.
-    Returns the final carries, the ys, and whether a carry that cond reads is NaN. Whoever calls it directly leaves the constants out: Dynamo fills them in, and
-    keeps the `Static` in the metadata of the body's graph.
+    Returns the final carries, the ys, and whether a carry that cond reads is NaN. Whoever calls it directly leaves the
+    constants out: Dynamo fills them in, and keeps the `Static` in the metadata of the body's graph.
     """
 
     def __init__(self) -> None:
@@ -150,7 +155,7 @@ def reads_nan(call: Call, final: Sequence[Tensor]) -> Tensor:
 
 def plain(*args: Any) -> tuple[Tensor, ...]:
     """The loop without a gradient."""
-    call = Call(*map(lambda x: list(x) if isinstance(x, list | tuple) else x, args))
+    call = Call(*(list(x) if isinstance(x, list | tuple) else x for x in args))
     n, r = len(call.carries), len(call.xs)
     if not call.static.has_ys:
 
@@ -198,7 +203,7 @@ def _trace(mode: Any, *args: Any) -> tuple[Tensor, ...]:
 
 @loop_operator.py_impl(FakeTensorMode)
 def _fake(mode: Any, *args: Any) -> tuple[Tensor, ...]:
-    call = Call(*map(lambda x: list(x) if isinstance(x, list | tuple) else x, args))
+    call = Call(*(list(x) if isinstance(x, list | tuple) else x for x in args))
     with mode:
         out = call.body(*call.carries, *call.rows, *call.constants)
         n = len(call.carries)
@@ -209,7 +214,7 @@ def _fake(mode: Any, *args: Any) -> tuple[Tensor, ...]:
 
 @loop_operator.py_impl(DispatchKey.Autograd)
 def _autograd(*args: Any) -> Any:
-    call = Call(*map(lambda x: list(x) if isinstance(x, list | tuple) else x, args))
+    call = Call(*(list(x) if isinstance(x, list | tuple) else x for x in args))
     if not torch.is_grad_enabled() or not any(map(needs_grad, call.flat)):
         with internals._AutoDispatchBelowAutograd():
             return loop_operator(*args)
@@ -220,8 +225,8 @@ def _autograd(*args: Any) -> Any:
 @loop_operator.py_impl(internals.TransformType.Vmap)
 def _batch(*_: Any) -> Any:
     raise BatchingError(
-        "a loop inside torch.vmap inside torch.compile is not supported: its lanes would stop together. Call torch.vmap "
-        "outside of torch.compile, or give the carry a batch axis and a flag for each lane."
+        "a loop inside torch.vmap inside torch.compile is not supported: its lanes would stop together. Call "
+        "torch.vmap outside of torch.compile, or give the carry a batch axis and a flag for each lane."
     )
 
 

@@ -210,7 +210,7 @@ def stack_of(layout: Layout, binomials: Binomials, stored: Tensor, end: Tensor) 
 
     def weigh(carries: list[Tensor], buffers: list[Tensor], constants: list[Tensor]) -> Any:
         i, below, best_total, best_top, best_level, is_best_passed, levels = carries
-        states, end, newest, latest, table = constants
+        states, end, _, latest, table = constants
         binomials = Binomials(s, table)
         base, m = entry(states, i), s - i
         near, last = torch.minimum(entry(states, i + 1), end) - base, end - base

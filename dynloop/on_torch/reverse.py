@@ -154,7 +154,9 @@ def sweep(
         flow, stacked = sweeper.reverse_run(at.first, at.end, row_of, extra, kept, flow, stacked, now)
         # Any round but the last: the run is read, so its rows may be written again.
         at = at._replace(end=at.first)
-        at, kept = descent.descend(tables, at, kept, lambda i, state, given: sweeper.advance(i, state, now.again(given)), now.flat)
+        at, kept = descent.descend(
+            tables, at, kept, lambda i, state, given: sweeper.advance(i, state, now.again(given)), now.flat
+        )
         return [*at, *flow.flat], [*kept, *stacked]
 
     # What the forward pass stored is written over.
@@ -163,5 +165,3 @@ def sweep(
     carries, buffers = run(lambda c, *_: c[1] > 0, one_round, carries, buffers, [*tables, *given.flat])
     flow = Flow(*cut(carries[size:], n))
     return flow.cotangents, buffers[k:], flow.sums
-
-

@@ -140,7 +140,9 @@ class Step:
                     [o for o, _ in outs], inputs, [s.to(o.dtype) for o, s in outs], allow_unused=True
                 )
             pairs = zip(inputs, found, strict=True)
-            return tuple(torch.zeros_like(x, memory_format=torch.contiguous_format) if g is None else owned(g) for x, g in pairs)
+            return tuple(
+                torch.zeros_like(x, memory_format=torch.contiguous_format) if g is None else owned(g) for x, g in pairs
+            )
 
         self.transpose = internals.materialize_as_graph(
             transposed, (*args, *self.outputs), *keys, force_enable_grad=True

@@ -5,7 +5,7 @@ operator takes buffers besides: as values they go in and come out, like carries,
 who writes and who reads; but the loop owns them, and once its body has been traced each write to a row happens
 where the buffer lies. So nobody may read a buffer that was given to a loop: its result has taken its place.
 
-Inner loops may fill the buffers of outer ones, at any depth: a buffer goes in and out of the inner loop by the same rule.
+Inner loops may fill the buffers of outer ones, at any depth: a buffer goes in and out of them by the same rule.
 """
 
 import operator
@@ -165,8 +165,9 @@ def write_in_place(graph: torch.fx.GraphModule, carries: int, buffers: int) -> t
                 node = node.args[0]
             else:
                 # An inner loop's buffer.
-                assert node.target is operator.getitem and node.args[0].target is storing_loop, node.format_node()
+                assert node.target is operator.getitem, node.format_node()
                 loop, place = node.args
+                assert loop.target is storing_loop, loop.format_node()
                 node = loop.args[3][place - len(loop.args[2])]
     graph.recompile()
     return graph

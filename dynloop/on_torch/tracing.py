@@ -80,8 +80,8 @@ def check_unchanged(name: str, label: str, graph: Any, leaves: int, counters: in
     at = changed[0] - counters
     what = f"leaf {at} of the carry" if at < leaves else "a tensor that it closes over, or a row"
     raise CarryError(
-        f"{name}: {label} changes {what} in place, and a gradient may run it again. Return a tensor of its own, such as "
-        "by x + 1 instead of x += 1; what a step changes, such as the statistics of a normalization, belongs into the "
+        f"{name}: {label} changes {what} in place, and a gradient may run it again. Return a tensor of its own, such "
+        "as by x + 1 instead of x += 1; what a step changes, such as the statistics of a normalization, belongs into the "
         "carry (inside of torch.compile; outside of it buffers of modules may move)."
     )
 

@@ -68,7 +68,7 @@ def test_gradient_of_a_scan_equals_unrolled(reverse: bool) -> None:
 
 
 def test_every_kind_of_carry_and_closure_has_its_gradient() -> None:
-    """Swapped, doubled, unchanged, transposed, 0-d, complex, bfloat16 and counted leaves; parameters, derived tensors."""
+    """Swapped, doubled, unchanged, transposed, 0-d, complex and bfloat16 leaves; parameters and derived tensors."""
     x, w, layer = c.start(4), c.weights(4, 4), torch.nn.Linear(4, 4, dtype=torch.float64)
 
     def run(n: Tensor, while_loop: Any) -> Tensor:

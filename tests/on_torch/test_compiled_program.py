@@ -73,7 +73,9 @@ def test_bounds_and_lengths_cost_two_compiles_at_most() -> None:
     f = c.compiled(lambda n, bound: c.loop(x, w, n, "all", bound), counters[0])
     for bound in (20, 30, 40, 100):
         c.assert_close(c.gradients(f(torch.tensor(7), bound), x, w), c.gradients(c.unrolled(x, w, 7), x, w))
-    g = c.compiled(lambda rows: dynloop.scan(lambda k, row: (c.step(k, w) * row, k), x, rows, checkpoints=2), counters[1])
+    g = c.compiled(
+        lambda rows: dynloop.scan(lambda k, row: (c.step(k, w) * row, k), x, rows, checkpoints=2), counters[1]
+    )
     for length in (4, 5, 9, 12):
         found, _ = g(c.start(length, 4))
         assert found.shape == (4,)
