@@ -6,7 +6,7 @@ from typing import Any
 Mask = tuple[bool, ...]
 
 
-def cut(flat: Sequence[Any], *sizes: int) -> list[list[Any]]:
+def cut(flat: Sequence[Any], *sizes: int) -> Any:
     """Parts of these sizes, and the rest."""
     parts, start = [], 0
     for size in sizes:

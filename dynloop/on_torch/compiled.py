@@ -27,7 +27,7 @@ def run(loop: Loop, carry: Any, xs: Any, count: Any) -> Outcome:
     is_counted = count is not None or bound is not None or loop.length is not None or loop.options.full_output
     device = carry[0].device if carry else None
     zero = torch.zeros((), dtype=torch.int64, device=device)
-    limit = None
+    limit: Any = None
     if count is not None:
         limit = count.to(torch.int64) if isinstance(count, torch.Tensor) else torch.full_like(zero, count)
         if bound is not None:
@@ -53,11 +53,12 @@ def run(loop: Loop, carry: Any, xs: Any, count: Any) -> Outcome:
     if loop.is_backward:
         xs = [x.flip(0) for x in xs]
     most = loop.storage.bound
+    counts: Any = [limit] if is_known else []
     sizes = (0 if loop.length is None else loop.length, -1 if most is None else most)
     store = loop.storage
     store = Storage(store.name, store.checkpoints, None, store.is_counted)
     static = Static(store, is_counted, loop.length is not None)
-    out = loop_operator(cond, body, carries, list(xs), [limit] if is_known else [], sizes, [], static=static)
+    out = loop_operator(cond, body, carries, list(xs), counts, sizes, [], static=static)
     *out, is_nan = out
     steps, out = (out[0], out[1:]) if is_counted else (zero, out)
     final, ys = out[:n], out[n:]
@@ -71,7 +72,7 @@ def run(loop: Loop, carry: Any, xs: Any, count: Any) -> Outcome:
         if count is not None:
             is_cut = is_cut & (count > bound)
     if bound is not None and loop.options.on_max_steps == "raise":
-        torch._assert_async(~is_cut, bound_message(loop.name, None))
+        internals.assert_async(~is_cut, bound_message(loop.name, None))
     return Outcome(tuple(final), tuple(ys), steps, is_cut, is_nan)
 
 

@@ -5,6 +5,8 @@ functionalization and the proxy tracer trace them again. What those layers offer
 all of it is imported here; `tests/on_torch/test_internals.py` fails loudly where it moves.
 """
 
+from typing import Any
+
 from dynloop.errors import BackendError
 
 try:
@@ -23,6 +25,7 @@ try:
         unpack_iterable,
     )
     from torch._dynamo.variables.lazy import LazyVariableTracker
+    from torch._guards import TracingContext
     from torch._higher_order_ops.utils import (
         _hop_compile_and_call,
         _maybe_run_with_interpreter,
@@ -30,13 +33,13 @@ try:
         materialize_as_graph,
         reenter_make_fx,
     )
-    from torch._higher_order_ops.while_loop import while_loop_op
+    from torch._higher_order_ops.while_loop import while_loop_op as _while_loop_op
     from torch._inductor import config as inductor_config
     from torch._inductor import ir
     from torch._inductor.graph import SubgraphLowering
     from torch._inductor.lowering import register_lowering
     from torch._inductor.virtualized import V
-    from torch._ops import HigherOrderOperator
+    from torch._ops import HigherOrderOperator as _HigherOrderOperator
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
     from torch._subclasses.functional_tensor import FunctionalTensor
     from torch.fx.experimental.proxy_tensor import (
@@ -45,11 +48,18 @@ try:
         get_proxy_mode,
         track_tensor_tree,
     )
+    from torch.utils._pytree import tree_map
 except ImportError as error:
     raise BackendError(
         f"dynloop's compiled loops use parts of torch that may move between its versions, and one has moved: {error}\n"
         "  they are known to work with torch 2.13"
     ) from error
+
+# Its rules are set by decorators that its types do not tell of.
+HigherOrderOperator: Any = _HigherOrderOperator
+while_loop_op: Any = _while_loop_op
+
+assert_async: Any = torch._assert_async  # pyright: ignore[reportPrivateImportUsage]
 
 KeySets = tuple[torch._C.DispatchKeySet, torch._C.DispatchKeySet]
 
@@ -70,6 +80,7 @@ __all__ = [
     "LazyVariableTracker",
     "ProxyTorchDispatchMode",
     "SubgraphLowering",
+    "TracingContext",
     "TransformType",
     "TorchHigherOrderOperatorVariable",
     "_AutoDispatchBelowAutograd",
@@ -78,6 +89,7 @@ __all__ = [
     "_make_inlined",
     "_maybe_run_with_interpreter",
     "_merge_graph_inputs",
+    "assert_async",
     "check_input_alias_and_mutation",
     "disable_proxy_modes_tracing",
     "discard_graph_changes",
@@ -91,6 +103,7 @@ __all__ = [
     "register_lowering",
     "speculate_subgraph",
     "track_tensor_tree",
+    "tree_map",
     "unpack_iterable",
     "while_loop_op",
     "wrap_fx_proxy",

@@ -7,12 +7,13 @@ iteration than a small body does, and what they check was checked when the graph
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-from dynloop.on_torch.internals import SubgraphLowering, V, inductor_config, ir, register_lowering
+from dynloop.on_torch.internals import SubgraphLowering, TracingContext, V, inductor_config, ir, register_lowering
 from dynloop.on_torch.storing_loop import storing_loop
 
 aten = torch.ops.aten
@@ -29,9 +30,9 @@ class StoringLoop(ir.WhileLoop):
             super().codegen(wrapper)
 
 
-def lower(cond: Any, body: Any, carries: Sequence[Any], inputs: Sequence[Any], *, buffers: int) -> list[Any]:
+def lower(cond: Any, body: Any, carries: Any, inputs: Any, *, buffers: int) -> list[Any]:
     """The loop's results: its final carries, and the buffers, which are those that it was given."""
-    node = V.graph.current_node
+    node: Any = V.graph.current_node
     fakes = [x.meta["val"] for x in node.args[2]], [meta(x) for x in node.args[3]]
     n = len(carries)
     carries = exact(ir.WhileLoop._clone_aliased_inputs([ir.WhileLoop.realize_input(x) for x in carries]), fakes[0])
@@ -39,8 +40,8 @@ def lower(cond: Any, body: Any, carries: Sequence[Any], inputs: Sequence[Any], *
     given = exact([*homes, *(ir.WhileLoop.realize_input(x) for x in inputs[buffers:])], fakes[1])
     for subgraph in (cond, body):
         compile_subgraph(subgraph, [*node.args[2], *node.args[3]], [*fakes[0], *fakes[1]])
-    (output,) = body.graph_module.graph.find_nodes(op="output")
-    placeholders = body.graph_module.graph.find_nodes(op="placeholder")
+    graph: Any = body.graph_module.graph
+    (output,), placeholders = graph.find_nodes(op="output"), graph.find_nodes(op="placeholder")
     is_filled = [out is not home for out, home in zip(output.args[0][n:], placeholders[n:], strict=False)]
     body.graph.graph_outputs = exact(body.graph.graph_outputs[:n], fakes[0])
     if ir._has_aliased_buffers(body.graph.graph_outputs):
@@ -83,7 +84,7 @@ def exact(xs: Sequence[Any], fakes: Sequence[Any]) -> list[Any]:
     return [one(x, fake) for x, fake in zip(xs, fakes, strict=True)]
 
 
-def writable(x: Any, node: torch.fx.Node) -> Any:
+def writable(x: Any, node: Any) -> Any:
     """A buffer that the loop may write to: x itself, unless somebody else has a use for it."""
     if node.target is aten.clone.default and is_donated(node.args[0]):
         # What autograd saved for this very program is needed no more.
@@ -97,7 +98,7 @@ def writable(x: Any, node: torch.fx.Node) -> Any:
 def is_donated(node: Any) -> bool:
     if node.op != "placeholder" or len(node.users) > 1 or isinstance(V.graph, SubgraphLowering):
         return False
-    box = V.graph.env[node]
+    box: Any = V.graph.env[node]
     return isinstance(box, ir.TensorBox) and isinstance(box.data.data, ir.DonatedBuffer)
 
 
@@ -113,10 +114,27 @@ def own_memory(homes: list[Any]) -> list[Any]:
 
 def compile_subgraph(subgraph: Any, nodes: list[Any], fakes: list[Any]) -> None:
     subgraph.graph = V.graph.make_subgraph(gm=subgraph.graph_module, example_inputs=nodes, subgraph_name=subgraph.name)
-    # What autograd gives away are arguments of the program, not those with the same numbers of a function in it.
-    subgraph.graph.bw_donated_idxs = None
-    with V.set_graph_handler(subgraph.graph):
+    with nothing_donated(), V.set_graph_handler(subgraph.graph):
+        # It was made before, as inductor makes it.
+        subgraph.graph.bw_donated_idxs = None
         subgraph.graph.run(*fakes)
+
+
+@contextmanager
+def nothing_donated() -> Iterator[None]:
+    """Inductor takes what autograd gives away to a program, by its number among the arguments, for given away to every
+    function in the program too (seen on torch 2.13); so a loop would overwrite what it only reads.
+    """
+    context = TracingContext.try_get()
+    metadata: Any = context.fw_metadata if context else None
+    donated = metadata.bw_donated_idxs if metadata else None
+    if metadata:
+        metadata.bw_donated_idxs = None
+    try:
+        yield
+    finally:
+        if metadata:
+            metadata.bw_donated_idxs = donated
 
 
 def result(loop: StoringLoop, place: int, x: Any) -> Any:

@@ -23,7 +23,18 @@ from dynloop.on_torch.internals import (
     HigherOrderOperator,
     ProxyTorchDispatchMode,
 )
-from dynloop.on_torch.step import Body, Signature, Step, aliases, fresh, is_differentiable, needs_grad, owned, traced
+from dynloop.on_torch.step import (
+    Body,
+    Signature,
+    Step,
+    aliases,
+    fresh,
+    is_differentiable,
+    needs_grad,
+    owned,
+    results_of,
+    traced,
+)
 from dynloop.on_torch.storing_loop import get, put
 
 # The key of a body graph's metadata under which its `Static` lies.
@@ -168,8 +179,7 @@ def plain(*args: Any) -> tuple[Tensor, ...]:
         final = internals.while_loop_op(lambda *flat: call.cond(*flat)[0], body, carries, tuple(call.constants))
         return (*final, reads_nan(call, final))
     ys = internals.materialize_as_graph(call.body, (*call.carries, *call.rows, *call.constants))
-    (output,) = ys.graph.find_nodes(op="output")
-    values = [node.meta["val"] for node in output.args[0][n:]]
+    values = [node.meta["val"] for node in results_of(ys)[n:]]
 
     def one(carries: list[Tensor], buffers: list[Tensor], constants: list[Any]) -> Any:
         xs, constants = cut(constants, r)

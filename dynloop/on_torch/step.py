@@ -117,7 +117,7 @@ class Step:
         args = (i, *state, *rows, *constants)
         needed = [needs_grad(x) for x in args]
 
-        def parts(flat: Sequence[Any]) -> list[Any]:
+        def parts(flat: Sequence[Any]) -> Any:
             (i,), state, rows, constants = cut(flat, 1, n, r)
             return [i, state, rows, constants]
 
@@ -127,9 +127,9 @@ class Step:
         taped: list[Taped] = []
 
         def transposed(*flat: Any) -> tuple[Tensor, ...]:
-            flat, seeds = cut(flat, len(args))
-            flat = [fresh(x, needs) for x, needs in zip(flat, needed, strict=True)]
-            tape = body.activity(*parts(flat), tuple(needed[1 : n + 1]))
+            given, seeds = cut(flat, len(args))
+            given = [fresh(x, needs) for x, needs in zip(given, needed, strict=True)]
+            tape = body.activity(*parts(given), tuple(needed[1 : n + 1]))
             taped.append(tape)
             pairs = zip([*tape.new, *tape.ys], seeds, strict=True)
             outs = [(out, seed) for out, seed in pairs if needs_grad(out)]
@@ -232,7 +232,8 @@ def owned(x: Tensor) -> Tensor:
 
 
 def results_of(graph: torch.fx.GraphModule) -> list[torch.fx.Node]:
-    (output,) = graph.graph.find_nodes(op="output")
+    nodes: Any = graph.graph
+    (output,) = nodes.find_nodes(op="output")
     return list(output.args[0])
 
 

@@ -135,7 +135,7 @@ def _trace(mode: Any, cond: Any, body: Any, carries: Any, inputs: Any, *, buffer
     for name, graph in zip(("cond", "body"), graphs, strict=True):
         root.register_module(f"storing_loop_{name}_{number}", graph)
     args = (*graphs, tuple(carries), tuple(inputs))
-    proxies = torch.utils._pytree.tree_map(mode.tracer.unwrap_proxy, args)
+    proxies = internals.tree_map(mode.tracer.unwrap_proxy, args)
     proxy = mode.tracer.create_proxy("call_function", storing_loop, proxies, {"buffers": buffers})
     out = storing_loop(*args, buffers=buffers)
     return internals.track_tensor_tree(out, proxy, constant=None, tracer=mode.tracer)
@@ -155,8 +155,9 @@ def write_in_place(graph: torch.fx.GraphModule, carries: int, buffers: int) -> t
 
     The buffers stay among its results, so that what fills them is not taken for dead code.
     """
-    homes = graph.graph.find_nodes(op="placeholder")[carries : carries + buffers]
-    (output,) = graph.graph.find_nodes(op="output")
+    nodes: Any = graph.graph
+    homes = nodes.find_nodes(op="placeholder")[carries : carries + buffers]
+    (output,) = nodes.find_nodes(op="output")
     for home, node in zip(homes, output.args[0][carries:], strict=True):
         while node is not home:
             # The second, where a graph is traced once more.

@@ -25,7 +25,7 @@ class LoopVariable(internals.TorchHigherOrderOperatorVariable):
         static = constant(tx, kwargs["static"])
         carries, xs, counts, sizes, _ = [internals.unpack_iterable(tx, x) for x in groups]
 
-        def examples() -> list[Any]:
+        def examples() -> tuple[list[Any], list[Any]]:
             with internals.discard_graph_changes(tx):
                 return [self.example(tx, x) for x in carries], [internals._make_inlined(tx, row)(x) for x in xs]
 
@@ -61,7 +61,7 @@ class LoopVariable(internals.TorchHigherOrderOperatorVariable):
             function,
             args,
             {},
-            self._HOP_NAME,
+            "dynloop_while_loop",
             source_target=self.value,
             # The order of the arguments is ours, not that in which they are used.
             set_subgraph_inputs="flatten_manual",
@@ -81,8 +81,8 @@ def check_unchanged(name: str, label: str, graph: Any, leaves: int, counters: in
     what = f"leaf {at} of the carry" if at < leaves else "a tensor that it closes over, or a row"
     raise CarryError(
         f"{name}: {label} changes {what} in place, and a gradient may run it again. Return a tensor of its own, such "
-        "as by x + 1 instead of x += 1; what a step changes, such as the statistics of a normalization, belongs into the "
-        "carry (inside of torch.compile; outside of it buffers of modules may move)."
+        "as by x + 1 instead of x += 1; what a step changes, such as the statistics of a normalization, belongs into "
+        "the carry (inside of torch.compile; outside of it buffers of modules may move)."
     )
 
 
@@ -106,10 +106,11 @@ class ProbeVariable(internals.TorchHigherOrderOperatorVariable):
 def constant(tx: Any, variable: Any) -> Any:
     """The value of something that is known while tracing."""
     variable = variable.realize() if isinstance(variable, internals.LazyVariableTracker) else variable
-    kind = variable.python_type()
+    kind: Any = variable.python_type()
     if dataclasses.is_dataclass(kind):
-        names = [f.name for f in dataclasses.fields(kind)]
-        return kind(**{name: constant(tx, variable.var_getattr(tx, name)) for name in names})
+        names = [field.name for field in dataclasses.fields(kind)]
+        made: Any = kind
+        return made(**{name: constant(tx, variable.var_getattr(tx, name)) for name in names})
     return variable.as_python_constant()
 
 

@@ -25,7 +25,7 @@ def test_gradient_and_evaluations_are_those_of_the_schedule(checkpoints: Any) ->
         found = c.gradients(f(torch.tensor(n)), x, w)
         runs = c.RUNS[0]
         c.assert_close(found, c.gradients(c.unrolled(x, w, n), x, w))
-        schedule = {"auto": adjoint.StoreAll(), "all": adjoint.StoreAll()}.get(str(checkpoints), checkpoints)
+        schedule: Any = {"auto": adjoint.StoreAll(), "all": adjoint.StoreAll()}.get(str(checkpoints), checkpoints)
         schedule = adjoint.Online(schedule) if isinstance(schedule, int) else schedule
         assert runs == schedule.cost(n).evaluations, (checkpoints, n)
 

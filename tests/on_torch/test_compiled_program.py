@@ -1,4 +1,4 @@
-"""What a compiled loop's program is: torch's own loop without a gradient, and with one what copies and grows nothing."""
+"""What a compiled loop's program is: without a gradient torch's own loop, and with one what copies nothing."""
 
 import os
 import re
@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.testing import CompileCounterWithBackend
+from torch._higher_order_ops import while_loop
 from torch._inductor.utils import run_and_get_code
 
 import adjoint
@@ -26,7 +28,7 @@ def graphs_of(f: Any, *args: Tensor) -> str:
         return graph.forward
 
     with torch.no_grad():
-        c.compiled(f, torch._dynamo.backends.common.aot_autograd(fw_compiler=backend))(*args)
+        c.compiled(f, aot_autograd(fw_compiler=backend))(*args)
     (text,) = seen
     return re.sub(r"#.*", "", text)
 
@@ -39,7 +41,7 @@ def test_without_a_gradient_the_program_is_that_of_torch() -> None:
         return dynloop.while_loop(lambda k: cond(*k), lambda k: body(*k), (i, x))
 
     def theirs(i: Tensor, x: Tensor) -> Any:
-        return torch._higher_order_ops.while_loop(cond, body, (i, x))
+        return while_loop(cond, body, (i, x))
 
     start = torch.tensor(0), c.start(4).detach()
     assert graphs_of(ours, *start) == graphs_of(theirs, *start)
