@@ -72,7 +72,8 @@ def run(loop: Loop, carry: Any, xs: Any, count: Any) -> Outcome:
         if count is not None:
             is_cut = is_cut & (count > bound)
     if bound is not None and loop.options.on_max_steps == "raise":
-        internals.assert_async(~is_cut, bound_message(loop.name, None))
+        # Inductor writes the text into a program in C++, between double quotes.
+        internals.assert_async(~is_cut, bound_message(loop.name, None).replace('"', "'"))
     return Outcome(tuple(final), tuple(ys), steps, is_cut, is_nan)
 
 
