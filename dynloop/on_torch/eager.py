@@ -9,13 +9,12 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from dynloop import debugging
 from dynloop.errors import ArgumentError
 from dynloop.on_torch import engine, schedules, transformed
 from dynloop.on_torch.captured import Captured
-from dynloop.on_torch.node import Node, Past
+from dynloop.on_torch.node import Node, Past, Versioned
 from dynloop.on_torch.searching import Found, search
 from dynloop.on_torch.stacking import nothing_stacked
 from dynloop.on_torch.states import State
@@ -23,7 +22,7 @@ from dynloop.on_torch.status import nan_of
 from dynloop.on_torch.stepping import Walk, apart, check_bound, cut_off
 from dynloop.on_torch.structure import Loop, Outcome, Tensors, bytes_of
 from dynloop.on_torch.substitution import kept_at_work, note_results, resolved
-from dynloop.on_torch.surroundings import Surroundings, without_autocast_cache
+from dynloop.on_torch.surroundings import Surroundings, check_devices, without_autocast_cache
 
 
 def run(loop: Loop, carry: Tensors, xs: Tensors, count: Any) -> Outcome:
@@ -67,6 +66,7 @@ def remembered(loop: Loop, init: Tensors, xs: Tensors, walk: Walk) -> Outcome:
     """With what a gradient will need of it."""
     found = search(loop.functions)
     found.tensors = [(name, resolved(x)) for name, x in found.tensors]
+    check_devices(loop.name, init)
     captured, surroundings = Captured(loop.name, found), Surroundings(found)
     before = [(name, x, x._version) for name, x in found.tensors if not x.is_inference()]
     schedule = keeper = None
@@ -97,8 +97,7 @@ def remembered(loop: Loop, init: Tensors, xs: Tensors, walk: Walk) -> Outcome:
     outputs = apart((*carry, *ys), inputs)
     if any(x.requires_grad for x in inputs):
         held = keeper.held if keeper is not None else {}
-        closed_over, trouble = after_run(found, captured, surroundings, before)
-        past = Past(loop, walk, surroundings, schedule, i, held, closed_over, trouble)
+        past = Past(loop, walk, surroundings, schedule, i, held, *after_run(found, captured, surroundings, before))
         outputs = Node.apply(past, outputs, *inputs)
     return outcome(loop, walk, outputs, i)
 
@@ -116,19 +115,18 @@ def how_many(loop: Loop, walk: Walk, is_known: bool) -> tuple[int | None, int | 
 
 
 def after_run(
-    found: Found, captured: Captured, surroundings: Surroundings, before: list[tuple[str, Tensor, int]]
-) -> tuple[list[tuple[str, Tensor, int]], str | None]:
-    """What the steps close over, with the versions that it has after them; and why they cannot be run again."""
+    found: Found, captured: Captured, surroundings: Surroundings, before: list[Versioned]
+) -> tuple[list[Versioned], list[Versioned], str | None]:
+    """What the steps have read, what they may have read, and why they cannot be run again, if they cannot."""
     moving = {id(x) for x in surroundings.movers}
     fixed = [(name, x, v) for name, x, v in before if not x.requires_grad and id(x) not in moving]
     changed = [name for name, x, version in fixed if x._version != version]
     read = [(found.name_of(x), x, x._version) for x in captured.tensors if id(x) in captured.read]
-    if not changed:
-        return [*read, *fixed], None
-    return read, (
+    trouble = (
         f"body changes what it closes over in place ({', '.join(changed)}), so its steps cannot be run again for a "
         "gradient; put that into the carry"
     )
+    return read, fixed, trouble if changed else None
 
 
 def taped(loop: Loop, init: Tensors, xs: Tensors, count: Any) -> Outcome:

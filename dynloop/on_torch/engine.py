@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from dynloop.errors import BackendError
+from dynloop.result import Result
 
 WORKS_WITH = "torch 2.13"
 
@@ -23,6 +24,7 @@ try:
     from torch.autograd import forward_ad
     from torch.autograd.grad_mode import _unsafe_preserve_version_counter
     from torch.overrides import _get_current_function_mode_stack
+    from torch.utils import _pytree
 
     for module, names in (
         (C._autograd, ("_get_sequence_nr", "_get_current_graph_task_keep_graph")),
@@ -43,6 +45,20 @@ except (ImportError, AttributeError) as error:
 DECOMPOSITIONS = "torch._decomp.decompositions_for_jvp"
 # The number of every node that gathers the gradient of a leaf of the graph, since it is to run first.
 OF_LEAVES = 2**64 - 1
+
+
+def parts_of_result(result: Result) -> tuple[list[Any], None]:
+    """Without ys if there are none, since None is a leaf there, and a batch has none but tensors."""
+    return [result.carry, result.steps, result.status, *([] if result.ys is None else [result.ys])], None
+
+
+# A function under `torch.vmap` may return one.
+_pytree.register_pytree_node(
+    Result,
+    parts_of_result,
+    lambda parts, _: Result(*parts),
+    serialized_type_name="dynloop.Result",
+)
 
 
 def next_sequence_number() -> int:

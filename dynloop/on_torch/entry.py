@@ -169,6 +169,7 @@ def _finished(form: Form, options: Options, tree: Any, ys_of: Ys, outcome: Outco
     if not options.full_output:
         return (carry, stacked) if form.has_ys else carry
     assert is_nan is not None, "asked for with full_output"
+    is_cut = is_cut.to(is_nan.device)
     status = torch.where(is_cut, StoppedBecause.BOUND.value, StoppedBecause.CONDITION.value)
     status = torch.where(is_nan, StoppedBecause.NONFINITE.value, status)
     return Result(carry, steps.to(torch.int32), status.to(torch.int32), stacked)

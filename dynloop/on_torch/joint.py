@@ -67,6 +67,7 @@ def moving(program: Program) -> Program:
         of_carry=doubled(masks[1]),
         of_xs=doubled(masks[2]),
         tell=None,
+        observers=(),
         primal=program,
     )
 

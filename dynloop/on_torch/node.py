@@ -6,6 +6,7 @@ its inputs when it is made. First derivatives are taken here; a derivative of th
 function of explicit arguments (`whole`).
 """
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,16 +20,20 @@ from dynloop.on_torch.reversal import check_closed, stack_rows
 from dynloop.on_torch.states import State
 from dynloop.on_torch.stepping import Walk, added, pulled_back, with_gradient
 from dynloop.on_torch.structure import Loop, Tensors, is_differentiable
-from dynloop.on_torch.substitution import Substitution
+from dynloop.on_torch.substitution import Substitution, Witness
 from dynloop.on_torch.surroundings import Surroundings
 from dynloop.on_torch.verifying import Check
+
+# A tensor with its name and its version.
+Versioned = tuple[str, Tensor, int]
 
 
 @dataclass
 class Past:
     """What one run of a loop leaves for its gradient.
 
-    closed_over: what its steps read, with names and with the versions after the run.
+    read, fixed: tensors closed over, with names and with the versions after the run: captured ones that steps have
+    read, and others that they may have read, which no edge of a graph tells.
     trouble: why its steps cannot be run again, if they cannot.
     """
 
@@ -38,7 +43,8 @@ class Past:
     schedule: adjoint.Schedule | None
     steps: int
     held: dict[int, tuple[int, State]]
-    closed_over: list[tuple[str, Tensor, int]]
+    read: list[Versioned]
+    fixed: list[Versioned]
     trouble: str | None
 
     def check(self) -> None:
@@ -48,12 +54,19 @@ class Past:
             self.loop.storage.layout(1)
         if self.trouble:
             raise DerivativeError(f"{name}: {self.trouble}")
-        for label, x, version in self.closed_over:
+        for label, x, version in self.read:
             if x._version != version:
-                raise RuntimeError(
-                    f"{name}: {label} was changed in place after the loop ran and before its gradient was taken, so "
-                    "its steps cannot be run again as they were; change it after the backward pass"
-                )
+                raise self.changed(label)
+
+    def changed(self, label: str) -> RuntimeError:
+        return RuntimeError(
+            f"{self.loop.name}: {label} was changed in place after the loop ran and before its gradient was taken, so "
+            "its steps cannot be run again as they were; change it after the backward pass"
+        )
+
+    def suspects(self) -> dict[int, str]:
+        """The names, by ids, of what has changed since and is an error if a step reads it."""
+        return {id(x): label for label, x, version in self.fixed if x._version != version}
 
     def kept(self) -> dict[int, tuple[int, State]]:
         """The states, which are used up unless the graph is kept."""
@@ -80,6 +93,7 @@ class Backward:
         self.for_captured: list[Tensor | None] = [None] * len(captured)
         self.for_rows: list[dict[int, Tensor]] = [{} for _ in xs]
         self.check = Check(self.loop.options.observers)
+        self.suspects = past.suspects()
 
     def run(self) -> None:
         past = self.past
@@ -112,7 +126,7 @@ class Backward:
         rows = tuple([x[row].detach().requires_grad_(x.requires_grad) for x in self.xs])
         inputs = (*carry, *rows, *self.leaves)
         cotangents = [*self.cotangents, *[None if g is None else g[row] for g in self.for_ys]]
-        with torch.enable_grad():
+        with torch.enable_grad(), Witness() if self.suspects else nullcontext() as witness:
             if self.is_apart:
                 # The pull-back stays inside: a loop in the body runs its steps again there.
                 with Substitution(self.captured, self.leaves) as substitution:
@@ -122,6 +136,9 @@ class Backward:
             else:
                 made, y = self.loop.body(i, carry, rows)
                 found = pulled_back((*made, *y), cotangents, inputs)
+        if witness is not None:
+            for key in self.suspects.keys() & witness.seen.keys():
+                raise self.past.changed(self.suspects[key])
         self.check.turned(state, made)
         n, m = len(carry), len(carry) + len(rows)
         self.cotangents = found[:n]
@@ -161,6 +178,8 @@ class Node(torch.autograd.Function):
         carry, xs = tensors[:carries], tensors[carries : carries + len(past.walk.xs)]
         captured = tensors[carries + len(xs) :]
         if torch.is_grad_enabled():
+            for label in past.suspects().values():
+                raise past.changed(label)
             found = transformed.gradient_of(past, carry, xs, captured, cotangents)
         else:
             work = Backward(past, xs, captured, list(cotangents))

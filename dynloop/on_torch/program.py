@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from dynloop.checkpoints import Storage
+from dynloop.observers import Observer
 from dynloop.on_torch.stacking import zeros_like_ys
 from dynloop.on_torch.stepping import agreed
 from dynloop.on_torch.structure import Loop, Tensors, bytes_of, is_differentiable
@@ -76,6 +77,7 @@ class Program:
     is_backward: bool = False
     is_synchronous: bool = False
     tell: Callable[[int, Sequence[Tensor]], None] | None = None
+    observers: tuple[Observer, ...] = ()
     primal: "Program | None" = None
     lanes: Lanes | None = None
 
@@ -253,5 +255,6 @@ def program_of(
         is_backward=loop.is_backward,
         is_synchronous=loop.options.sync is not None,
         tell=loop.tell,
+        observers=loop.options.observers,
     )
     return program, constants

@@ -10,6 +10,7 @@ from dynloop.on_torch.program import Course, Program, pick
 from dynloop.on_torch.states import State
 from dynloop.on_torch.stepping import added, pulled_back, with_gradient
 from dynloop.on_torch.structure import Tensors
+from dynloop.on_torch.verifying import Check
 
 
 def reversed_gradient(program: Program, run: Course, tensors: Tensors) -> list[Tensor]:
@@ -19,6 +20,7 @@ def reversed_gradient(program: Program, run: Course, tensors: Tensors) -> list[T
     assert run.steps is not None, "the loop has been run"
     actions = schedule_for(program, program.state_bytes(work.init), run.steps).actions(run.steps)
     schedules.carry_out(actions, work.init, {}, work.advance, work.snapshot, work.restore, work.turn)
+    work.check.finish()
     return work.gradient(own)
 
 
@@ -44,6 +46,7 @@ class Work:
         self.for_ys = [next(rest) if m else None for m in program.ys_mask(run)]
         self.for_constants: list[Tensor | None] = [None] * len(self.constants)
         self.for_rows: list[dict[int, Tensor]] = [{} for _ in self.xs]
+        self.check = Check(program.observers)
 
     def advance(self, i: int, carry: Tensors) -> Tensors:
         with torch.no_grad():
@@ -68,6 +71,7 @@ class Work:
             check_closed(program.name, (*made, *y), inputs, since)
             cotangents = [*self.for_carry, *[None if g is None else g[row] for g in self.for_ys]]
             found = pulled_back((*made, *y), cotangents, inputs)
+        self.check.turned(state, made)
         n, m = len(carry), len(carry) + len(rows)
         self.for_carry = found[:n]
         for at, g in enumerate(found[n:m]):

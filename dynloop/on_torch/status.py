@@ -11,5 +11,9 @@ def nan_of(loop: Loop, carry: Tensors) -> Tensor:
     """Whether a floating leaf that the condition reads is NaN."""
     if loop.cond is None:
         return torch.tensor(False)
-    read = [torch.isnan(x.detach()).any().cpu() for x in read_by(loop.cond, carry) if is_differentiable(x)]
-    return torch.stack(read).any() if read else torch.tensor(False)
+    is_nan = torch.tensor(False)
+    for x in read_by(loop.cond, carry):
+        if is_differentiable(x):
+            found = torch.isnan(x.detach()).any()
+            is_nan = is_nan.to(found.device) | found
+    return is_nan

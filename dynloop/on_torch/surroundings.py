@@ -5,7 +5,7 @@ statistics of a batch norm: they are part of a state, kept with it and set back 
 what they were before it. So every real step moves them once, and a step that runs again moves nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dynloop.errors import BackendError
 from dynloop.on_torch import engine, generators
 from dynloop.on_torch.searching import SMALL, Found
 from dynloop.on_torch.substitution import matters, resolved
@@ -105,6 +106,16 @@ class Surroundings:
                         torch.autocast(auto.device_type, auto.dtype, enabled=auto.is_on, cache_enabled=False)
                     )
             yield
+
+
+def check_devices(name: str, xs: Iterable[Tensor]) -> None:
+    """The random numbers of these devices can be drawn again."""
+    other = {x.device.type for x in xs} - {"cpu", "cuda", "meta"}
+    if other:
+        raise BackendError(
+            f"{name}: a loop that keeps states for a gradient runs on CPUs and on GPUs of CUDA, where it can repeat "
+            f"random numbers; {', '.join(sorted(other))} is neither. Run it under torch.no_grad() or in dynloop.debug()"
+        )
 
 
 def may_move(found: Found, x: Tensor) -> bool:

@@ -237,3 +237,10 @@ def test_a_nan_that_a_jitted_condition_does_not_read_is_not_reported():
     is_early = jax.jit(lambda carry: carry[0] < 3)
     result = dynloop.while_loop(is_early, lambda c: (c[0] + 1, c[1] * jnp.nan), (0, jnp.asarray(1.0)), full_output=True)
     assert result.stopped_because is dynloop.StoppedBecause.CONDITION
+
+
+def test_a_number_takes_the_dtype_that_the_body_gives_it_and_a_float_is_weak():
+    # jax-ml/jax#833, #9046: 1.0 doubled by a float32 is a float32, also where a float has 64 bits.
+    loop = lambda two: dynloop.while_loop(lambda y: y < 10, lambda y: y * two, 1.0, backend="jax")
+    out = jax.jit(loop)(jnp.float32(2))
+    assert (float(out), out.dtype) == (16.0, jnp.float32)

@@ -25,8 +25,11 @@ def expected_gradient(steps: int) -> float:
     return product
 
 
-def counted_gradient(run: Callable[[Any, Tensor], Tensor]) -> list[Evaluation]:
-    """What the gradient of a loop evaluates, in order; run: takes the step, a function of (i, y), and the start."""
+def counted_gradient(run: Callable[[Any, Tensor], Tensor], *, is_transformed: bool = False) -> list[Evaluation]:
+    """What the gradient of a loop evaluates, in order; run: takes the step, a function of (i, y), and the start.
+
+    is_transformed: by `torch.func.grad`.
+    """
     seen: list[Evaluation] = []
 
     def step(i: Any, y: Tensor) -> Tensor:
@@ -34,7 +37,10 @@ def counted_gradient(run: Callable[[Any, Tensor], Tensor]) -> list[Evaluation]:
         return 0.5 * torch.sin(y) + 0.1
 
     x = torch.tensor(START, dtype=torch.float64, requires_grad=True)
-    (slope,) = torch.autograd.grad(run(step, x), x)
+    if is_transformed:
+        slope = torch.func.grad(lambda x: run(step, x))(x.detach())
+    else:
+        (slope,) = torch.autograd.grad(run(step, x), x)
     steps = 1 + max((e.step for e in seen), default=-1)
     assert math.isclose(float(slope), expected_gradient(steps), rel_tol=1e-12)
     return seen

@@ -1,6 +1,7 @@
 """Claims about carries that only PyTorch has: dataclasses, views, devices, changes in place, and numbers."""
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ from torch import Tensor
 
 import dynloop
 from dynloop import ArgumentError, BackendError, CarryError
+from dynloop.on_torch.surroundings import check_devices
 from tests.closeness import assert_close
 
 
@@ -92,6 +94,12 @@ def test_numpy_arrays_become_tensors_of_their_own():
     out = dynloop.while_loop(lambda c: c[0].sum() < 3, lambda c: (c[0] + c[1], c[1]), (given, torch.ones(2)))
     given[:] = 5
     assert [x.tolist() for x in out] == [[2, 2], [1, 1]]
+
+
+def test_a_device_whose_random_numbers_cannot_be_repeated_is_refused():
+    there: Any = SimpleNamespace(device=SimpleNamespace(type="xpu"))
+    with pytest.raises(BackendError, match=r"while_loop: .* xpu is neither\. Run it under torch\.no_grad\(\) or"):
+        check_devices("while_loop", [torch.ones(2), there])
 
 
 def test_numbers_take_the_dtype_that_the_first_step_gives():

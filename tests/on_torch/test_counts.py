@@ -70,6 +70,14 @@ def test_a_loop_that_fits_repeats_nothing(checkpoints: Any):
         assert_counted(seen, adjoint.StoreAll(), n)
 
 
+@pytest.mark.parametrize("slots", [1, 3, 16])
+def test_a_transformation_runs_forward_once_more_and_then_takes_the_least(slots: int):
+    for n in LENGTHS:
+        seen = counted_gradient(while_loop(n, checkpoints=slots), is_transformed=True)
+        assert len(seen) == n + adjoint.Binomial(slots, joined=True).cost(n).evaluations
+        assert [e.step for e in seen if e.is_taped] == list(reversed(range(n)))
+
+
 def test_a_long_loop_outgrows_the_first_table():
     n = 1100
     assert_counted(counted_gradient(while_loop(n, checkpoints=40)), adjoint.Online(40), n)
@@ -101,13 +109,16 @@ class Alive(TorchDispatchMode):
         return out
 
 
-def most_alive(n: int, slots: int, retain_graph: bool = False) -> int:
+def most_alive(n: int, slots: int, *, is_transformed: bool = False) -> int:
     gc.collect()
     x = torch.full((SIZE,), 0.4, requires_grad=True)
     with Alive() as alive:
-        start = (torch.tensor(0), x)
-        out = dynloop.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, c[1].sin()), start, checkpoints=slots)[1]
-        out.sum().backward(retain_graph=retain_graph)
+        body = lambda c: (c[0] + 1, c[1].sin())
+        f = lambda x: dynloop.while_loop(lambda c: c[0] < n, body, (torch.tensor(0), x), checkpoints=slots)[1].sum()
+        if is_transformed:
+            torch.func.grad(f)(x.detach())
+        else:
+            f(x).backward()
     return alive.most
 
 
@@ -115,6 +126,8 @@ def test_memory_is_that_of_the_slots_whatever_the_number_of_steps():
     # 4 carries beside the slots, a step's tape, which is one here, and the result, which the caller holds.
     found = [most_alive(n, 8) for n in (50, 300)]
     assert max(found) <= 8 + 4 + 1 + 1
+    found = [most_alive(n, 8, is_transformed=True) for n in (50, 300)]
+    assert max(found) <= 8 + 4 + 1 + 2
     assert most_alive(60, 40) >= 40
 
 

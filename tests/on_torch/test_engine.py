@@ -82,6 +82,7 @@ def test_another_torch_is_told_at_import(monkeypatch: pytest.MonkeyPatch):
     assert source.loader is not None
     monkeypatch.delattr("torch._C._functorch.unwrap_if_dead")
     monkeypatch.delitem(sys.modules, "dynloop.on_torch.engine")
+    monkeypatch.setattr("torch.utils._pytree.register_pytree_node", lambda *args, **options: None)
     fresh = type(sys)("dynloop.on_torch.engine")
     with pytest.raises(BackendError, match=r"unwrap_if_dead.*works with torch 2\.13"):
         source.loader.exec_module(fresh)

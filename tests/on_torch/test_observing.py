@@ -44,6 +44,16 @@ def test_verify_reports_no_drift_where_steps_repeat(checkpoints: Any):
     assert reports == [0.0]
 
 
+@pytest.mark.parametrize("take", [torch.func.grad, torch.func.hessian])
+def test_verify_reports_once_for_each_reversal(take: Any):
+    reports: list[float] = []
+    observe = dynloop.verify(reports.append)
+    body = lambda c: (c[0] + 1, torch.sin(c[1]) * 1.1)
+    f = lambda x: dynloop.while_loop(lambda c: c[0] < 9, body, (0, x), checkpoints=2, observe=observe)[1]
+    take(f)(torch.tensor(0.3))
+    assert reports == [0.0]
+
+
 class Unsteady:
     """A body that is no function of its carry: what it does depends on how often it has run."""
 

@@ -219,6 +219,27 @@ def test_a_parameter_changed_by_an_optimizer_is_named():
         out.sum().backward()
 
 
+def test_only_what_a_step_reads_must_stay_as_it_is():
+    """A batch norm of another part of the model may move before the gradient; a table that a step reads may not."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.other = nn.Linear(2, 2), nn.BatchNorm1d(2)
+            self.register_buffer("table", torch.ones(5000))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return counted(3, lambda v: torch.tanh(self.used(v)) * self.get_buffer("table")[0], x)
+
+    model = Model()
+    out = model(torch.ones(2)).sum()
+    model.other(torch.randn(3, 2))
+    torch.autograd.grad(out, model.used.weight, retain_graph=True)
+    model.get_buffer("table").mul_(2)
+    with pytest.raises(RuntimeError, match=r"self\.table was changed in place"):
+        torch.autograd.grad(out, model.used.weight)
+
+
 def test_a_start_changed_before_the_backward_pass_is_an_error():
     x = torch.tensor(1.0, requires_grad=True)
     out = dynloop.while_loop(lambda y: y < 10, lambda y: y * y * 2, x, checkpoints=1)
