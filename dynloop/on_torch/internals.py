@@ -25,6 +25,7 @@ try:
         unpack_iterable,
     )
     from torch._dynamo.variables.lazy import LazyVariableTracker
+    from torch._dynamo.variables.tensor import SymNodeVariable
     from torch._guards import TracingContext
     from torch._higher_order_ops.utils import (
         _hop_compile_and_call,
@@ -80,6 +81,7 @@ __all__ = [
     "LazyVariableTracker",
     "ProxyTorchDispatchMode",
     "SubgraphLowering",
+    "SymNodeVariable",
     "TracingContext",
     "TransformType",
     "TorchHigherOrderOperatorVariable",

@@ -111,6 +111,9 @@ def constant(tx: Any, variable: Any) -> Any:
         names = [field.name for field in dataclasses.fields(kind)]
         made: Any = kind
         return made(**{name: constant(tx, variable.var_getattr(tx, name)) for name in names})
+    if isinstance(variable, internals.SymNodeVariable):
+        # A number that was another one when this code was compiled before.
+        return variable.evaluate_expr(tx.output)
     return variable.as_python_constant()
 
 
