@@ -4,7 +4,6 @@ A library that has not been imported cannot have made an array in the carry, so 
 ones are asked. This is the one file that loads a backend, inside a function, for that reason.
 """
 
-import importlib
 import sys
 from dataclasses import fields, is_dataclass
 from typing import Any, Protocol, cast
@@ -13,8 +12,7 @@ from dynloop.errors import ArgumentError, ArgumentTypeError, BackendError, descr
 from dynloop.report import Report
 from dynloop.settings import Options
 
-_MODULES = {"jax": "dynloop.on_jax", "torch": "dynloop.on_torch"}
-
+_NAMES = ("jax", "torch")
 NAMES = 'give "jax" or "torch"'
 # What no library takes for a tree.
 _ATOMS = (bool, int, float, complex, str, bytes, type(None))
@@ -48,9 +46,12 @@ def choose(name: str, backend: str | None, **arguments: Any) -> Backend:
     if backend is not None:
         if not isinstance(backend, str):
             raise ArgumentTypeError(f"{name}: backend must be a name or None; got {described(backend)}; {NAMES}")
-        if backend not in _MODULES:
+        if backend not in _NAMES:
             raise ArgumentError(f"{name}: backend={backend!r} is unknown; {NAMES}")
         return _load(backend)
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.compiler.is_compiling():
+        return _load("torch")
     for label, tree in arguments.items():
         kinds = _kinds_in(tree)
         if len(kinds) > 1:
@@ -69,7 +70,14 @@ def choose(name: str, backend: str | None, **arguments: Any) -> Backend:
 
 
 def _load(backend: str) -> Backend:
-    return cast(Backend, importlib.import_module(_MODULES[backend]))
+    # By statements: torch.compile follows these, and no look-up by name.
+    if backend == "torch":
+        from dynloop import on_torch
+
+        return cast(Backend, on_torch)
+    from dynloop import on_jax
+
+    return cast(Backend, on_jax)
 
 
 def staging(library: str) -> Any:

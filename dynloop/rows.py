@@ -19,7 +19,8 @@ def agreed_length(name: str, shapes: Sequence[tuple[str, tuple[int, ...]]], leng
         try:
             if isinstance(length, bool):
                 raise TypeError
-            length = operator.index(length)
+            # An int may be a symbol of a compiler, which would not stay one.
+            length = length if isinstance(length, int) else operator.index(length)
         except TypeError as error:
             raise ArgumentTypeError(
                 f"{name}: length must be a Python int, since it sizes what is stacked; got {length!r}"
@@ -28,9 +29,9 @@ def agreed_length(name: str, shapes: Sequence[tuple[str, tuple[int, ...]]], leng
             raise ArgumentError(f"{name}: length must be between 0 and 2**31 - 1; got {length}")
     if length is None and not shapes:
         raise ArgumentError(f"{name}: nothing tells the number of steps at most; give xs, or length=")
-    found = [*[f"xs{path} has {shape[0]} rows" for path, shape in shapes]]
-    lengths = {shape[0] for _, shape in shapes} | ({length} if length is not None else set())
-    if len(lengths) > 1:
+    lengths = [shape[0] for _, shape in shapes] + ([length] if length is not None else [])
+    if any(n != lengths[0] for n in lengths):
+        found = [f"xs{path} has {shape[0]} rows" for path, shape in shapes]
         found += [f"length={length}"] if length is not None else []
         raise ArgumentError(f"{name}: xs and length must agree on the number of steps: {', '.join(found)}")
-    return lengths.pop()
+    return lengths[0]

@@ -47,7 +47,8 @@ def _bound(name: str, max_steps: Any) -> int | None:
     try:
         if isinstance(max_steps, bool):
             raise TypeError
-        bound = operator.index(max_steps)
+        # An int may be a symbol of a compiler, which would not stay one.
+        bound = max_steps if isinstance(max_steps, int) else operator.index(max_steps)
     except TypeError as error:  # a traced number raises one of its library, derived from TypeError
         raise ArgumentTypeError(
             f"{name}: max_steps must be a Python int or None, since it sizes buffers; got {max_steps!r}. "
@@ -58,8 +59,10 @@ def _bound(name: str, max_steps: Any) -> int | None:
     return bound
 
 
-def bound_message(name: str, bound: int) -> str:
+def bound_message(name: str, bound: int | None) -> str:
+    """bound: None where it is a symbol of a compiler."""
+    given = "max_steps" if bound is None else f"max_steps={bound}"
     return (
-        f"{name}: max_steps={bound} was reached and the condition still held. Raise max_steps, or give "
+        f"{name}: {given} was reached and the condition still held. Raise max_steps, or give "
         'on_max_steps="stop" for the partial result or "nan" for NaN.'
     )

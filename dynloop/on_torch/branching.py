@@ -4,10 +4,11 @@ Under `torch.vmap`, where the lanes of a batch may choose differently, each bran
 those alone: it is a loop that takes one step in those lanes and none in the others.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,14 +34,22 @@ def cond(pred: Any, true_fn: Any, false_fn: Any, operands: tuple[Any, ...]) -> A
     paths = paths_of(tree)
     several = zip(given, paths, strict=True)
     tensors = [leaf.as_tensor(NAME, f"operands{p}", x, "", device, ArgumentTypeError) for x, p in several]
-    if engine.is_wrapped(pred) and not torch.compiler.is_compiling():
+    if torch.compiler.is_compiling():
+        # Loaded late: it brings torch's compiler, which takes seconds.
+        from dynloop.on_torch import compiled_cond
+
+        def called(label: str, branch: Any) -> Any:
+            return lambda xs: _returned(label, _called(label, branch, tree, xs), device)
+
+        return compiled_cond.choose(pred, called("true_fn", true_fn), called("false_fn", false_fn), tensors)
+    if engine.is_wrapped(pred):
         return _chosen_by_lane(pred, true_fn, false_fn, tree, tensors)
     label, branch = ("true_fn", true_fn) if bool(pred) else ("false_fn", false_fn)
     return _returned(label, _called(label, branch, tree, tensors), device)
 
 
 def _predicate(pred: Any) -> Tensor:
-    if isinstance(pred, bool | np.ndarray | np.generic):
+    if isinstance(pred, (bool, *leaf.ARRAYS)):
         pred = torch.as_tensor(pred)
     elif not isinstance(pred, Tensor):
         given = type(pred).__name__ if isinstance(pred, leaf.NUMBERS) else described(pred)

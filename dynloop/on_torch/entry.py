@@ -3,16 +3,18 @@
 Trees become leaves, functions and options become a `Loop`, and what running it gives becomes trees again.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dynloop.checkpoints import Storage, storage
+from dynloop.checkpoints import Memory, Storage, storage
 from dynloop.errors import ArgumentError, ArgumentTypeError, described
 from dynloop.location import location
-from dynloop.on_torch import compiled, eager, observing
+from dynloop.on_torch import eager, observing
 from dynloop.on_torch.engine import is_at_hand
 from dynloop.on_torch.functions import Form, Promotion, Ys, flat_body, flat_cond
 from dynloop.on_torch.leaves import ARRAYS, NUMBERS, as_tensor, device_of, in_words
@@ -27,11 +29,15 @@ INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32, tor
 
 def while_loop(cond: Any, body: Any, init: Any, options: Options) -> Any:
     """See `dynloop.while_loop`, which has checked the options."""
+    if wants_dynamo():
+        return under_dynamo(lambda: while_loop(cond, body, init, options))
     return run(Form(options.name, ("cond", "body")), cond, body, init, options)
 
 
 def fori_loop(lower: Any, upper: Any, body: Any, init: Any, options: Options) -> Any:
     """See `dynloop.fori_loop`."""
+    if wants_dynamo():
+        return under_dynamo(lambda: fori_loop(lower, upper, body, init, options))
     first, last = (_as_index(options.name, label, x) for label, x in (("lower", lower), ("upper", upper)))
     dtype = _index_dtype(options.name, first, last)
     form = Form(options.name, ("", "body"), has_index=True)
@@ -45,6 +51,8 @@ def fori_loop(lower: Any, upper: Any, body: Any, init: Any, options: Options) ->
             raise ArgumentError(f"{options.name}: upper - lower is {steps}; at most 2**31 - 1 steps can be counted")
 
         def index(i: Any) -> Tensor:
+            if isinstance(i, Tensor):
+                return (i + first).to(dtype)
             return torch.full((), first + i, dtype=dtype, device=device)
 
         return run(form, None, body, init, options, steps, index, steps if is_static else None)
@@ -55,6 +63,8 @@ def fori_loop(lower: Any, upper: Any, body: Any, init: Any, options: Options) ->
 
 def scan(step: Any, init: Any, xs: Any, length: int | None, until: Any, reverse: bool, options: Options) -> Any:
     """See `dynloop.scan`."""
+    if wants_dynamo():
+        return under_dynamo(lambda: scan(step, init, xs, length, until, reverse, options))
     leaves, tree = flatten(xs)
     paths = paths_of(tree)
     device = device_of(leaves, flatten(init)[0])
@@ -62,6 +72,17 @@ def scan(step: Any, init: Any, xs: Any, length: int | None, until: Any, reverse:
     length = agreed_length(options.name, [(p, tuple(x.shape)) for p, x in zip(paths, stacked, strict=True)], length)
     form = Form(options.name, ("until", "step"), stops=True, rows=tree, has_ys=True)
     return run(form, until, step, init, options, length, None, length, stacked, length, reverse)
+
+
+def wants_dynamo() -> bool:
+    """Whether torch is tracing without Dynamo, as an export may, which needs it for each loop all the same."""
+    return torch.compiler.is_compiling() and not torch.compiler.is_dynamo_compiling()
+
+
+def under_dynamo(call: Any) -> Any:
+    from dynloop.on_torch import compiled
+
+    return compiled.under_dynamo(call)
 
 
 def run(
@@ -85,7 +106,7 @@ def run(
     store = storage(
         form.name,
         options.checkpoints,
-        min(bounds, default=None),
+        bounds[0] if len(bounds) == 1 else min(*bounds) if bounds else None,
         is_known=is_known,
         is_counted=is_counted,
         where="" if torch.compiler.is_compiling() else location(body),
@@ -109,6 +130,9 @@ def run(
         (cond, body),
     )
     if torch.compiler.is_compiling():
+        # Loaded late: it brings torch's compiler, which takes seconds.
+        from dynloop.on_torch import compiled
+
         outcome = compiled.run(loop, carry, xs, count)
     else:
         outcome = _begun_again_for_numbers(loop, carry, xs, count)
@@ -132,7 +156,8 @@ def _converted(name: str, given: list[Any], paths: list[str], device: Any) -> tu
 
 def _check_memory(store: Storage, carry: Tensors) -> None:
     """A Memory that is too small fails at the call, not at the gradient."""
-    if store.counts_bytes and not store.is_forward_only:
+    is_symbolic = torch.compiler.is_compiling() and not isinstance(store.checkpoints, Memory)
+    if store.counts_bytes and not store.is_forward_only and not is_symbolic:
         store.layout(bytes_of(carry))
 
 
@@ -165,7 +190,7 @@ def _nan_where(is_cut: Tensor, x: Tensor) -> Tensor:
 
 def _as_index(name: str, label: str, x: Any) -> Any:
     """A bound of a `fori_loop`: an int or an integer 0-d tensor."""
-    if isinstance(x, np.ndarray | np.generic) and x.shape == () and x.dtype.kind in "iu":
+    if isinstance(x, ARRAYS) and x.shape == () and x.dtype.kind in "iu":
         return torch.as_tensor(x)
     if isinstance(x, int) and not isinstance(x, bool):
         if not -(2**63) <= x < 2**63:
@@ -182,6 +207,8 @@ def _index_dtype(name: str, first: Any, last: Any) -> torch.dtype:
     dtypes = [x.dtype for x in (first, last) if isinstance(x, Tensor)]
     if not dtypes:
         return torch.int64
+    if dtypes[0] is dtypes[-1]:
+        return dtypes[0]
     # By NumPy's rules, since torch.promote_types knows none for uint16, uint32 and uint64.
     joined = np.promote_types(*[name_of(dtype) for dtype in (dtypes[0], dtypes[-1])])
     if joined.kind in "iu":

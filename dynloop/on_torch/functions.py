@@ -4,11 +4,12 @@ Every check looks at what a tensor knows of itself without waiting for a device:
 of changes in place.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -74,7 +75,7 @@ def flat_cond(form: Form, cond: Any, tree: Any) -> Callable[..., Tensor]:
 
 
 def _number(name: str, label: str, found: Any) -> Tensor:
-    if not isinstance(found, bool | np.bool_ | np.ndarray | np.generic):
+    if not isinstance(found, (bool, *leaf.ARRAYS)):
         raise ArgumentTypeError(
             f"{name}: {label} must return a boolean scalar; got {described(found)}. "
             "Return one comparison, such as `carry[0] < 10`."
@@ -91,7 +92,10 @@ def flat_body(
     has_numbers = any(number is not None for number in numbers)
 
     def step(i: Any, carry: Tensors, rows: Tensors) -> tuple[Tensors, Tensors]:
-        drawn = generators.states(generators.default_generators()) if has_numbers and i == 0 else None
+        is_first = has_numbers and isinstance(i, int) and i == 0
+        drawn = None
+        if is_first and not torch.compiler.is_compiling():
+            drawn = generators.states(generators.default_generators())
         given = unflatten(tree, carry)
         versions = versions_of(carry)
         try:
@@ -110,18 +114,22 @@ def flat_body(
         if versions != versions_of(carry):
             raise _changed_in_place(name, label, tree, carry, versions)
         after = _leaves_of(name, label, tree, carry, out)
-        if drawn is not None and (dtypes := _promoted(numbers, carry, after)):
-            generators.set_states(drawn)
+        if is_first and (dtypes := _promoted(numbers, carry, after)):
+            if drawn is not None:
+                generators.set_states(drawn)
             raise Promotion(dtypes)
         _check(name, label, tree, carry, after)
         if not form.has_ys:
             return after, ()
-        found, ys.tree = flatten(y)
+        found, structure = flatten(y)
+        if ys.tree is None:
+            # Once: a compiled loop may not change what lies outside of it.
+            ys.tree = structure
         if all(isinstance(x, Tensor) for x in found):
             return after, tuple(found)
         device = leaf.device_of(after, rows)
         where = f" in what {label} returned"
-        paths = paths_of(ys.tree)
+        paths = paths_of(structure)
         return after, tuple(leaf.as_tensor(name, f"y{p}", x, where, device) for p, x in zip(paths, found, strict=True))
 
     return step
@@ -139,6 +147,9 @@ def pair(form: Form, out: Any) -> tuple[Any, Any]:
 
 def versions_of(carry: Sequence[Tensor]) -> list[int]:
     """How often each was changed in place; nothing is known of tensors made in inference mode."""
+    if torch.compiler.is_compiling():
+        # There the operator sees what changes.
+        return [0] * len(carry)
     try:
         return [x._version for x in carry]
     except RuntimeError:
