@@ -128,12 +128,13 @@ def doctor() -> str:
             lines.append((name, importlib.metadata.version(name)))
         except importlib.metadata.PackageNotFoundError:
             lines.append((name, "not installed"))
-    try:
-        choose("doctor", "jax")
-        lines.append(("backend jax", "loads"))
-    except Exception as error:
-        lines.append(("backend jax", f"does not load: {type(error).__name__}: {error}"))
-    return "\n".join(f"{name:<12} {text}" for name, text in lines)
+    for backend in ("jax", "torch"):
+        try:
+            choose("doctor", backend)
+            lines.append((f"backend {backend}", "loads"))
+        except Exception as error:
+            lines.append((f"backend {backend}", f"does not load: {type(error).__name__}: {error}"))
+    return "\n".join(f"{name:<13} {text}" for name, text in lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -6,13 +6,18 @@ ones are asked. This is the one file that loads a backend, inside a function, fo
 
 import importlib
 import sys
+from dataclasses import fields, is_dataclass
 from typing import Any, Protocol, cast
 
 from dynloop.errors import ArgumentError, ArgumentTypeError, BackendError, described
 from dynloop.options import Options
 from dynloop.report import Report
 
-_MODULES = {"jax": "dynloop.on_jax"}
+_MODULES = {"jax": "dynloop.on_jax", "torch": "dynloop.on_torch"}
+
+NAMES = 'give "jax" or "torch"'
+# What no library takes for a tree.
+_ATOMS = (bool, int, float, complex, str, bytes, type(None))
 
 
 class Backend(Protocol):
@@ -39,17 +44,24 @@ def choose(name: str, backend: str | None, **arguments: Any) -> Backend:
     """The backend named, or the one whose arrays stand in these arguments, of which the first ones decide."""
     if backend is not None:
         if not isinstance(backend, str):
-            raise ArgumentTypeError(f'{name}: backend must be a name or None; got {described(backend)}. Give "jax".')
+            raise ArgumentTypeError(f"{name}: backend must be a name or None; got {described(backend)}; {NAMES}")
         if backend not in _MODULES:
-            raise ArgumentError(f'{name}: backend={backend!r} is unknown; the only backend is "jax"')
+            raise ArgumentError(f"{name}: backend={backend!r} is unknown; {NAMES}")
         return _load(backend)
-    if any(map(_has_jax_array, arguments.values())):
-        return _load("jax")
+    for label, tree in arguments.items():
+        kinds = _kinds_in(tree)
+        if len(kinds) > 1:
+            raise BackendError(
+                f"{name}: {label} holds arrays of JAX and of PyTorch, and one library runs the loop; convert one kind, "
+                "such as by torch.from_dlpack(...) or jax.numpy.from_dlpack(...)"
+            )
+        if kinds:
+            return _load(kinds[0])
     first = next(iter(arguments))
     raise BackendError(
         f"{name}: no array in {' or '.join(arguments)} tells which library runs it\n"
-        '  name it:           backend="jax"\n'
-        f"  or give an array:  jax.numpy.asarray(...) for a leaf of {first}"
+        '  name it:           backend="jax" or backend="torch"\n'
+        f"  or give an array:  jax.numpy.asarray(...) or torch.tensor(...) for a leaf of {first}"
     )
 
 
@@ -57,8 +69,23 @@ def _load(backend: str) -> Backend:
     return cast(Backend, importlib.import_module(_MODULES[backend]))
 
 
-def _has_jax_array(tree: Any) -> bool:
-    jax = sys.modules.get("jax")
-    if jax is None:
-        return False
-    return any(isinstance(leaf, jax.Array) for leaf in jax.tree_util.tree_leaves(tree))
+def _kinds_in(tree: Any) -> list[str]:
+    """The libraries whose arrays stand in a tree: in containers of Python, in dataclasses, and in what JAX knows."""
+    jax, torch = sys.modules.get("jax"), sys.modules.get("torch")
+    found, stack = set[str](), [tree]
+    while stack:
+        x = stack.pop()
+        if torch is not None and isinstance(x, torch.Tensor):
+            found.add("torch")
+        elif jax is not None and isinstance(x, jax.Array):
+            found.add("jax")
+        elif isinstance(x, dict):
+            stack += x.values()
+        elif isinstance(x, tuple | list):
+            stack += x
+        elif is_dataclass(x) and not isinstance(x, type):
+            stack += [getattr(x, field.name, None) for field in fields(x)]
+        elif jax is not None and not isinstance(x, _ATOMS):
+            leaves = jax.tree_util.tree_leaves(x)
+            stack += leaves if not (len(leaves) == 1 and leaves[0] is x) else []
+    return sorted(found)

@@ -21,7 +21,7 @@ def cond(
     *operands: Any,
     backend: str | None = None,
 ) -> Any:
-    """`true_fn(*operands) if pred else false_fn(*operands)`, differentiably, and safely under `jax.vmap`.
+    """`true_fn(*operands) if pred else false_fn(*operands)`, differentiably, and safely under `vmap`.
 
     In a batch whose lanes take different branches, no branch is evaluated on the operands of a lane
     that does not take it: such a lane borrows the operands of one that does. So a branch may divide,
@@ -34,14 +34,15 @@ def cond(
         false_fn: the same; returns the same structure, shapes and dtypes. Where one branch returns a
             Python number, it takes the dtype of the other's array.
         operands: any pytrees of arrays and numbers.
-        backend: `"jax"`; None looks for an array in `pred`, then in `operands`.
+        backend: `"jax"` or `"torch"`; None looks for an array in `pred`, then in `operands`.
 
     Returns:
         What the chosen branch returns.
 
     Cost:
         One branch, in value and gradient; a gradient keeps what its tape needs, and evaluates no branch
-        again. Each function is traced once. Under `jax.vmap` with a predicate that differs between lanes,
+        again. On JAX each function is traced once; on PyTorch only the chosen one is called, so that nothing is known
+        of what the other one returns. Under `jax.vmap` or `torch.vmap` with a predicate that differs between lanes,
         each branch that some lane takes is evaluated once for all lanes, and its operands are copied.
 
     Raises:
@@ -87,8 +88,8 @@ def check_same_structure(trees: tuple[object, object], paths: tuple[Sequence[str
     )
 
 
-def check_same_leaves(true: Sequence[Leaf], false: Sequence[Leaf]) -> None:
-    """Each leaf must have one shape and dtype."""
+def check_same_leaves(true: Sequence[Leaf], false: Sequence[Leaf], *, cast: str = ".astype({})") -> None:
+    """Each leaf must have one shape and dtype; `cast` is how the array library casts."""
     lines = []
     for a, b in zip(true, false, strict=True):
         if a.shape != b.shape:
@@ -99,7 +100,12 @@ def check_same_leaves(true: Sequence[Leaf], false: Sequence[Leaf]) -> None:
         elif a.dtype != b.dtype:
             lines.append(
                 f"out{a.path} is {a} from true_fn and {b} from false_fn: give both one dtype, "
-                f"such as by .astype({a.dtype}) in false_fn"
+                f"such as by {cast.format(a.dtype)} in false_fn"
             )
     if lines:
         raise BranchError(f"{NAME}: the branches return different things.\n  " + "\n  ".join(lines))
+
+
+def ran_with_operands(label: str, operands: object, verb: str = "ran") -> str:
+    """A note to an error of the branch `label`: the operands that it was given, their leaves in words."""
+    return f"{NAME}: raised while {label} {verb} with the operands {operands}"

@@ -45,8 +45,10 @@ def check_structure(
     )
 
 
-def check_leaves(name: str, label: str, before: Sequence[Leaf], after: Sequence[Leaf]) -> None:
-    """Each leaf must keep its shape and dtype."""
+def check_leaves(
+    name: str, label: str, before: Sequence[Leaf], after: Sequence[Leaf], *, cast: str = ".astype({})"
+) -> None:
+    """Each leaf must keep its shape and dtype; `cast` is how the array library casts."""
     lines = []
     for old, new in zip(before, after, strict=True):
         if old.shape != new.shape:
@@ -57,7 +59,24 @@ def check_leaves(name: str, label: str, before: Sequence[Leaf], after: Sequence[
         elif old.dtype != new.dtype:
             lines.append(
                 f"carry{old.path} is {old} before a step and {new} after it: its dtype must not change; "
-                f"give init as {new.dtype}, or end {label} with .astype({old.dtype})"
+                f"give init as {new.dtype}, or end {label} with {cast.format(old.dtype)}"
             )
     if lines:
         raise CarryError(f"{name}: the carry changes from step to step.\n  " + "\n  ".join(lines))
+
+
+def check_devices(name: str, label: str, paths: Sequence[str], before: Sequence[str], after: Sequence[str]) -> None:
+    """Each leaf must stay on its device."""
+    lines = [
+        f"carry{path} is on {old} before a step and on {new} after it: it must stay on its device; "
+        f"give init there, or end {label} by moving it back"
+        for path, old, new in zip(paths, before, after, strict=True)
+        if old != new
+    ]
+    if lines:
+        raise CarryError(f"{name}: the carry changes from step to step.\n  " + "\n  ".join(lines))
+
+
+def ran_with(name: str, label: str, carry: object, verb: str = "ran") -> str:
+    """A note to an error of the user's function `label`: the carry that it was given, its leaves in words."""
+    return f"{name}: raised while {label} {verb} with the carry {carry}"

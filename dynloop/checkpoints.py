@@ -164,7 +164,8 @@ class Storage:
             case _:
                 raise DerivativeError(
                     f"{self.name}: checkpoints=0 makes a loop without reverse mode, and this call asks for it; give "
-                    'checkpoints="auto", a number of slots or dynloop.Memory(...), or use jax.jvp'
+                    'checkpoints="auto", a number of slots or dynloop.Memory(...), or use forward mode, jax.jvp '
+                    "or torch.func.jvp"
                 )
 
 

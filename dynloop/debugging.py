@@ -16,8 +16,9 @@ def debug() -> Iterator[None]:
     """Run every loop in this block as plain Python: one step after another, with `print`, breakpoints and pdb in it.
 
     The condition is evaluated as a Python boolean, so nothing around the loop may be compiled or batched: leave
-    `jax.jit` and `jax.vmap` out. Derivatives are those of the unrolled loop, with every step in memory; `checkpoints`
-    and `dynloop.verify` are ignored, `max_steps`, the other observers and `full_output` are not. A `sync` is refused.
+    `jax.jit`, `jax.vmap` and `torch.vmap` out. Derivatives are those of the unrolled loop, with every step in memory;
+    `checkpoints` and `dynloop.verify` are ignored, `max_steps`, the other observers and `full_output` are not. A `sync`
+    is refused.
 
     >>> import jax, dynloop
     >>> def shout(x):

@@ -49,19 +49,19 @@ def while_loop(
             `"raise"`: an error, also under `jit` and also if only the gradient is used.
             `"stop"`: the partial result. `"nan"`: floating leaves and their gradients become NaN.
         full_output: return a `Result` (carry, steps, status) instead of the carry.
-        sync: `"any"`, inside `jax.shard_map`: all devices go on while the condition holds on any of them.
-            Needed where `body` communicates between devices. None: each device stops by itself.
+        sync: `"any"`, inside `jax.shard_map`, or in processes that `torch.distributed` has joined: all of them go
+            on while the condition holds on any of them. Needed where `body` communicates. None: each stops by itself.
         observe: `dynloop.on_step(f)`, `dynloop.watch_nan()`, `dynloop.verify()` or several: told of each real
             step of each lane once, never of steps that a gradient runs again.
-        backend: `"jax"`; None looks for an array in `init`.
+        backend: `"jax"` or `"torch"`; None looks for an array in `init`.
 
     Returns:
-        The final carry, or a `Result`. Under `jax.vmap` each lane stops by itself: body never
+        The final carry, or a `Result`. Under `jax.vmap` or `torch.vmap` each lane stops by itself: body never
         sees a state whose condition is false, and a `Result` counts for each lane.
 
     Cost:
-        Without a gradient, `max_steps` or `full_output` the program is `jax.lax.while_loop`'s; with
-        either of the two, it also counts the steps and evaluates cond once more.
+        Without a gradient, `max_steps` or `full_output` the program on JAX is `jax.lax.while_loop`'s; with
+        either of the two, it also counts the steps and evaluates cond once more. On PyTorch it is a Python loop.
         For n steps a gradient in s slots runs `adjoint.Online(s).cost(n).evaluations` steps, at least
         P(n + 1, s) + n, n of them taped, and holds (s + 4) carries, one step's tape and twice the
         closed-over floating values.
@@ -74,13 +74,22 @@ def while_loop(
             linear in its cotangent.
         BatchingError: under `jax.vmap`, communication between lanes that do not stop together.
         RuntimeError: while the program runs, if the bound is reached and `on_max_steps="raise"`
-            (equinox's, or under `jax.jit` JAX's own; a ValueError of JAX's if a compiled function has run before).
+            (on JAX equinox's, or under `jax.jit` JAX's own; a ValueError of it if a compiled function has run before).
             A program that cannot call Python, one that `jax.export` makes, is refused with ArgumentError.
 
     >>> import jax, dynloop
     >>> def double_until(x):
     ...     return dynloop.while_loop(lambda y: y < 10, lambda y: 2 * y, x)
     >>> float(double_until(jax.numpy.float32(1.5))), float(jax.grad(double_until)(1.5))
+    (12.0, 8.0)
+
+    On PyTorch, with the same numbers:
+
+    >>> import torch
+    >>> x = torch.tensor(1.5, requires_grad=True)
+    >>> y = double_until(x)
+    >>> y.backward()
+    >>> y.item(), x.grad.item()
     (12.0, 8.0)
     """
     name = "while_loop"
@@ -118,7 +127,7 @@ def fori_loop(
         checkpoints: as in `while_loop`; also `adjoint.Binomial`, since the number of steps is known, and
             `"all"` where `lower` and `upper` are Python ints.
         on_max_steps: `"raise"`, `"stop"` or `"nan"`, as in `while_loop`.
-        backend: `"jax"`; None looks for an array in `init`, then in the bounds.
+        backend: `"jax"` or `"torch"`; None looks for an array in `init`, then in the bounds.
 
     Returns:
         The final carry, or a `Result`.
@@ -172,7 +181,7 @@ def scan(
         max_steps, on_max_steps, full_output, sync, observe: as in `while_loop`.
         checkpoints: as in `while_loop`; `"all"` needs no `max_steps` here, and without `until` there is
             `adjoint.Binomial` too.
-        backend: `"jax"`; None looks for an array in `init`, then in `xs`.
+        backend: `"jax"` or `"torch"`; None looks for an array in `init`, then in `xs`.
 
     Returns:
         (carry, ys), or a `Result` with both. The y of the step that made `until` true is kept;

@@ -31,7 +31,7 @@ class Result:
         status: int32 scalar, the value of a `StoppedBecause`.
         ys: what a `scan` stacked, [length, ...]; None for other loops.
 
-    Under `jax.vmap` each has one more axis: every lane counts for itself.
+    Under `jax.vmap` or `torch.vmap` each has one more axis: every lane counts for itself.
 
     >>> import jax, dynloop
     >>> result = dynloop.while_loop(lambda x: x < 10, lambda x: 2 * x, jax.numpy.float32(1), full_output=True)

@@ -16,8 +16,8 @@ from tests.user_process import ROOT
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 
-# Extras that no code of the repository uses: nothing was tested, so nothing but torch is pinned.
-UNTESTED = {"optree", "tqdm", "dynloop"}
+# What no code of the repository uses: nothing was tested, so nothing is pinned.
+UNTESTED = {"tqdm", "dynloop"}
 
 
 def pins(text: str) -> dict[str, str]:

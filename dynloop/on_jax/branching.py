@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 from jax import tree_util as jtu
 
-from dynloop.branches import NAME, check_same_leaves, check_same_structure
+from dynloop.branches import NAME, check_same_leaves, check_same_structure, ran_with_operands
 from dynloop.carry import Leaf
 from dynloop.errors import ArgumentTypeError, BranchError, described
 from dynloop.on_jax import internals
@@ -145,7 +145,7 @@ def _trace(label: str, function: Callable[..., Any], tree: Any, avals: Sequence[
             out = function(*jtu.tree_unflatten(tree, leaves))
         except Exception as error:
             given = jtu.tree_unflatten(tree, [f"{a.dtype}{list(a.shape)}" for a in avals])
-            error.add_note(f"{NAME}: raised while {label} was traced with the operands {given}")
+            error.add_note(ran_with_operands(label, given, "was traced"))
             raise
         found, out_tree = jtu.tree_flatten_with_path(out)
         paths.extend(jtu.keystr(path) for path, _ in found)

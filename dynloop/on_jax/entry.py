@@ -1,6 +1,5 @@
 """The public loops on JAX: the way in. What happens at the bound is decided once, after the loop."""
 
-import operator
 from typing import Any
 
 import jax
@@ -22,8 +21,7 @@ from dynloop.on_jax.primitives import loop_p
 from dynloop.on_jax.varying import any_device, most_of_devices, vary_all
 from dynloop.options import Options, bound_message
 from dynloop.result import Result, StoppedBecause
-
-MOST = 2**31 - 1
+from dynloop.rows import MOST, agreed_length
 
 
 def while_loop(cond: Any, body: Any, init: Any, options: Options) -> Any:
@@ -56,7 +54,9 @@ def scan(step: Any, init: Any, xs: Any, length: int | None, until: Any, reverse:
     """See `dynloop.scan`."""
     paths, tree = jtu.tree_flatten_with_path(xs)
     stacked = [as_array(options.name, "xs", path, x, "xs") for path, x in paths]
-    length = _length(options.name, [(jtu.keystr(p), x.shape) for (p, _), x in zip(paths, stacked, strict=True)], length)
+    length = agreed_length(
+        options.name, [(jtu.keystr(p), x.shape) for (p, _), x in zip(paths, stacked, strict=True)], length
+    )
     form = Form(options.name, ("until", "step"), stops=True, has_count=True, xs=tree, has_ys=True)
     count = jnp.asarray(length, jnp.int32)
     return _run(form, until, step, init, options, length, count, stacked, is_backward=reverse)
@@ -207,32 +207,6 @@ def _as_index(name: str, label: str, x: Any) -> Any:
         given = described(x) if array is None or not isinstance(x, jax.Array) else f"{array.dtype}{list(array.shape)}"
         raise ArgumentTypeError(f"{name}: {label} must be an integer scalar; got {given}")
     return array
-
-
-def _length(name: str, shapes: list[tuple[str, tuple[int, ...]]], length: Any) -> int:
-    """The number of rows, which all of xs, and `length`, must agree on."""
-    for path, shape in shapes:
-        if not shape:
-            raise ArgumentError(f"{name}: xs{path} is a scalar; every leaf of xs needs a first axis, one row a step")
-    if length is not None:
-        try:
-            if isinstance(length, bool):
-                raise TypeError
-            length = operator.index(length)
-        except TypeError as error:
-            raise ArgumentTypeError(
-                f"{name}: length must be a Python int, since it sizes what is stacked; got {length!r}"
-            ) from error
-        if not 0 <= length <= MOST:
-            raise ArgumentError(f"{name}: length must be between 0 and 2**31 - 1; got {length}")
-    if length is None and not shapes:
-        raise ArgumentError(f"{name}: nothing tells the number of steps at most; give xs, or length=")
-    found = [*[f"xs{path} has {shape[0]} rows" for path, shape in shapes]]
-    lengths = {shape[0] for _, shape in shapes} | ({length} if length is not None else set())
-    if len(lengths) > 1:
-        found += [f"length={length}"] if length is not None else []
-        raise ArgumentError(f"{name}: xs and length must agree on the number of steps: {', '.join(found)}")
-    return lengths.pop()
 
 
 jtu.register_pytree_with_keys(

@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 from jax import tree_util as jtu
 
-from dynloop.carry import Leaf, check_leaves, check_structure
+from dynloop.carry import Leaf, check_leaves, check_structure, ran_with
 from dynloop.errors import ArgumentError, ArgumentTypeError, described
 from dynloop.on_jax import internals
 from dynloop.on_jax.assembly import Assembly, constants_of, constants_of_cond, run
@@ -145,7 +145,7 @@ def _called(form: Form, label: str, function: Any, tree: Any, leaves: Sequence[A
         return function(jtu.tree_unflatten(tree, leaves))
     except Exception as error:
         carry = jtu.tree_unflatten(tree, [f"{x.dtype}{list(x.shape)}" for x in map(jax.typeof, leaves)])
-        error.add_note(f"{form.name}: raised while {label} was traced with the carry {carry}")
+        error.add_note(ran_with(form.name, label, carry, "was traced"))
         raise
 
 

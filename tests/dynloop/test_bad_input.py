@@ -49,7 +49,7 @@ def test_a_leaf_that_changes_dtype(backend: Backend):
         text,
         "while_loop: the carry changes from step to step",
         "carry['x'][1] is int32[] before a step and float64[] after it",
-        "give init as float64, or end body with .astype(int32)",
+        f"give init as float64, or end body with {backend.casting('int32')}",
     )
     assert "['x'][0]" not in text
 
@@ -104,8 +104,8 @@ def test_an_error_of_the_users_function_tells_the_carry_it_was_given(backend: Ba
     functions: dict[str, Any] = {"cond": lambda c: c["x"][0] < 1, "body": lambda c: c}
     functions[label] = lambda a, b: a
     with pytest.raises(TypeError) as caught:
-        backend.while_loop(**functions, init={"x": backend.asarray([1.0, 2.0])})
-    assert_says(caught.value.__notes__[0], f"raised while {label} was traced with the carry", "{'x': 'float64[2]'}")
+        backend.while_loop(**functions, init={"x": backend.asarray([0.5, 2.0])})
+    assert_says(caught.value.__notes__[0], f"while_loop: raised while {label} ", " with the carry {'x': 'float64[2]'}")
 
 
 def test_a_number_that_is_too_large(backend: Backend):
@@ -180,7 +180,7 @@ BAD_OPTIONS: list[tuple[dict[str, Any], type[DynloopError], list[str]]] = [
     ({"on_max_steps": "ignore"}, ArgumentError, ["on_max_steps='ignore' is unknown", '"raise", "stop" or "nan"']),
     ({"on_max_steps": None}, ArgumentError, ["on_max_steps=None is unknown"]),
     ({"backend": ["jax"]}, ArgumentTypeError, ["backend must be a name or None; got a list (['jax'])"]),
-    ({"backend": "numpy"}, ArgumentError, ["backend='numpy' is unknown", '"jax"']),
+    ({"backend": "numpy"}, ArgumentError, ["backend='numpy' is unknown", 'give "jax" or "torch"']),
     (
         {"checkpoints": Memory(7)},
         ArgumentError,
@@ -226,7 +226,10 @@ def test_a_gradient_of_a_loop_that_only_runs_forward(backend: Backend):
     x = backend.asarray(1.0)
     text = message(DerivativeError, lambda: backend.grad(f)(x))
     assert_says(
-        text, "while_loop: checkpoints=0 makes a loop without reverse mode", 'give checkpoints="auto"', "jax.jvp"
+        text,
+        "while_loop: checkpoints=0 makes a loop without reverse mode",
+        'give checkpoints="auto"',
+        backend.forward_mode,
     )
     # Forward mode stores nothing, so it is allowed.
     assert float(backend.jvp(f, (x,), (x,))[1]) == 16.0
@@ -235,7 +238,7 @@ def test_a_gradient_of_a_loop_that_only_runs_forward(backend: Backend):
 @pytest.mark.parametrize("init", [1.0, (1, 2.0), {"x": np.ones(3)}, None, ()], ids=str)
 def test_no_array_and_no_backend(init: Any):
     text = message(BackendError, lambda: dynloop.while_loop(lambda c: False, lambda c: c, init))
-    assert_says(text, "no array in init tells which library runs it", 'backend="jax"', "jax.numpy.asarray(...)")
+    assert_says(text, "no array in init tells which library runs it", 'backend="jax" or', "jax.numpy.asarray(...)")
 
 
 # ---- what only running can tell

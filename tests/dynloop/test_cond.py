@@ -106,11 +106,16 @@ def test_a_branch_that_is_not_callable(backend: Backend, label: str, given: Any)
     ids=["leaf missing", "other container", "nothing", "nested"],
 )
 def test_branches_of_different_structure(backend: Backend, true: Any, false: Any, parts: list[str]):
+    if not backend.traces_branches:
+        # One branch runs, and nothing is known of the other one.
+        return
     text = message(BranchError, lambda: dynloop.cond(backend.asarray(True, "bool"), lambda: true, lambda: false))
     assert_says(text, "cond: true_fn and false_fn must return the same structure", *parts)
 
 
 def test_branches_of_different_shape_or_dtype(backend: Backend):
+    if not backend.traces_branches:
+        return
     a, b, c = backend.asarray([1.0, 2.0]), backend.asarray([1.0]), backend.asarray([1, 2], "int32")
     text = message(
         BranchError,
@@ -125,7 +130,7 @@ def test_branches_of_different_shape_or_dtype(backend: Backend):
         "cond: the branches return different things",
         "out['x'] is float64[2] from true_fn and float64[1] from false_fn: give both one shape",
         "out['y'][0] is float64[2] from true_fn and int32[2] from false_fn",
-        "by .astype(float64) in false_fn",
+        f"by {backend.casting('float64')} in false_fn",
     )
     assert not any(part in text for part in ("['y'][1]", "['y'][2]", "['z']"))
 
@@ -144,8 +149,10 @@ def test_a_leaf_that_is_no_array(backend: Backend):
 def test_an_error_of_the_users_function_tells_the_operands_it_was_given(backend: Backend, label: str):
     functions: dict[str, Any] = {"true_fn": lambda c: c["x"], "false_fn": lambda c: c["x"]} | {label: lambda a, b: a}
     with pytest.raises(TypeError) as caught:
-        dynloop.cond(backend.asarray(True, "bool"), *functions.values(), {"x": backend.asarray([1.0, 2.0])})
-    assert_says(caught.value.__notes__[0], f"raised while {label} was traced with the operands", "{'x': 'float64[2]'}")
+        dynloop.cond(
+            backend.asarray(label == "true_fn", "bool"), *functions.values(), {"x": backend.asarray([1.0, 2.0])}
+        )
+    assert_says(caught.value.__notes__[0], f"cond: raised while {label} ", "{'x': 'float64[2]'}")
 
 
 def test_no_array_and_no_backend():

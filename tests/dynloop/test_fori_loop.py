@@ -55,7 +55,7 @@ def expected(lower: int, upper: int) -> Any:
 @taking_turns("checkpoints", SCHEDULES)
 def test_gradient_equals_unrolled_for_bounds_known_while_running(backend: Backend, checkpoints: Any):
     # One compiled gradient serves every pair of bounds, which are arguments of it.
-    ranges = RANGES if backend.name == "jax-jit" else RANGES[:2]
+    ranges = RANGES if backend.name != "jax-eager" else RANGES[:2]
     gradient = backend.grad(ours(backend, checkpoints=checkpoints), (0, 1))
     x, w = backend.asarray(X), backend.asarray(W)
     found = [gradient(x, w, *(backend.asarray(n, "int32") for n in bounds)) for bounds in ranges]
@@ -85,7 +85,7 @@ def test_second_derivative_equals_unrolled(backend: Backend, order: str):
     lower, upper = backend.asarray(-1, "int32"), backend.asarray(6, "int32")
 
     def hessian_vector(f: Callable[..., Any]) -> Any:
-        slope = JAX_EAGER.grad(f)
+        slope = backend.eager.grad(f)
         if order == "forward over reverse":
             return backend.jvp(slope, (x,), (v,))[1]
         return backend.grad(lambda x: backend.xp.sum(slope(x) * v))(x)
@@ -235,7 +235,9 @@ def test_every_state_needs_bounds_that_are_numbers(backend: Backend):
 def test_a_body_that_takes_no_index_is_an_error_that_says_what_it_is_given(backend: Backend):
     with pytest.raises(TypeError) as caught:
         backend.fori_loop(0, 3, lambda y: y, backend.asarray(1.0))
-    assert "fori_loop: raised while body was traced with the carry float64[]" in caught.value.__notes__[0]
+    note = caught.value.__notes__[0]
+    assert note.startswith("fori_loop: raised while body ")
+    assert note.endswith(" with the carry float64[]")
 
 
 def test_binomial_is_refused_where_the_number_of_steps_is_unknown(backend: Backend):

@@ -68,8 +68,9 @@ def test_the_demo_asks_for_jax(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
 def test_the_doctor_tells_versions_and_backends(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, "doctor")
-    assert f"jax          {importlib.metadata.version('jax')}" in text
-    assert "backend jax  loads" in text
+    assert f"jax           {importlib.metadata.version('jax')}" in text
+    assert "backend jax   loads" in text
+    assert "backend torch" in text
 
 
 def test_it_runs_as_a_module() -> None:

@@ -70,7 +70,7 @@ def expected(limit: float, reverse: bool = False) -> Any:
 
 @taking_turns("checkpoints,reverse", [*zip(CHECKPOINTS, [False, True] * 3, strict=False), (adjoint.Online(2, 2), True)])
 def test_gradient_equals_unrolled(backend: Backend, checkpoints: Any, reverse: bool):
-    limits = LIMITS if backend.name == "jax-jit" else LIMITS[1:2]
+    limits = LIMITS if backend.name != "jax-eager" else LIMITS[1:2]
     gradient = backend.grad(ours(backend, checkpoints=checkpoints, reverse=reverse), (0, 1, 2))
     arguments = [backend.asarray(a) for a in (X, W, ROWS)]
     found = [gradient(*arguments, backend.asarray(limit)) for limit in limits]
@@ -89,15 +89,15 @@ def test_value_and_tangent_equal_unrolled(backend: Backend, reverse: bool):
     primals = tuple(backend.asarray(a) for a in (X, W, ROWS))
     f, g = ours(backend, reverse=reverse), oracle(JAX_EAGER, reverse=reverse)
     found = backend.jvp(lambda *args: f(*args, 1.2), primals, primals)
-    assert_close(found, JAX_EAGER.jvp(lambda *args: g(*args, 1.2), primals, primals))
+    given = tuple(JAX_EAGER.asarray(a) for a in (X, W, ROWS))
+    assert_close(found, JAX_EAGER.jvp(lambda *args: g(*args, 1.2), given, given))
 
 
 @taking_turns("order", ["forward over reverse", "reverse over reverse"])
 def test_second_derivative_equals_unrolled(backend: Backend, order: str):
-    x, w, rows = (backend.asarray(a) for a in (X, W, ROWS))
-
     def hessian_vector(b: Backend, f: Callable[..., Any]) -> Any:
-        slope = JAX_EAGER.grad(lambda rows: f(x, w, rows, 1.2))
+        x, w, rows = (b.asarray(a) for a in (X, W, ROWS))
+        slope = b.eager.grad(lambda rows: f(x, w, rows, 1.2))
         if order == "forward over reverse":
             return b.jvp(slope, (rows,), (rows,))[1]
         return b.grad(lambda a: b.xp.sum(slope(a) * rows))(rows)

@@ -84,7 +84,7 @@ def test_a_loop_inside_a_loop(backend: Backend, checkpoints: Any):
             )
             return i + 1, inner[1]
 
-        start = (backend.asarray(0, "int32"), backend.asarray(0, "int32"))
+        start = (backend.asarray(0, "int64"), backend.asarray(0, "int64"))
         return backend.while_loop(lambda c: c[0] < 6, outer, start, checkpoints=checkpoints)[1]
 
     assert int(backend.value(f)) == sum(i * j for i in range(6) for j in range(i))

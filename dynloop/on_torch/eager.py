@@ -1,0 +1,159 @@
+"""Loops outside of `torch.compile`: a Python loop, and what a gradient will need of it.
+
+Where gradients are wanted each step runs with its graph, which tells what the step closes over and is dropped then.
+Inside of the transformations of `torch.func` the loop is a function of explicit arguments instead (`whole`).
+"""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dynloop import debugging
+from dynloop.errors import ArgumentError
+from dynloop.on_torch import engine, schedules, transformed
+from dynloop.on_torch.captured import Captured
+from dynloop.on_torch.node import Node, Past
+from dynloop.on_torch.searching import Found, search
+from dynloop.on_torch.stacking import nothing_stacked
+from dynloop.on_torch.states import State
+from dynloop.on_torch.status import nan_of
+from dynloop.on_torch.stepping import Walk, apart, check_bound, cut_off
+from dynloop.on_torch.structure import Loop, Outcome, Tensors, bytes_of
+from dynloop.on_torch.substitution import kept_at_work, note_results, resolved
+from dynloop.on_torch.surroundings import Surroundings, without_autocast_cache
+
+
+def run(loop: Loop, carry: Tensors, xs: Tensors, count: Any) -> Outcome:
+    """See `structure.Run`."""
+    if debugging.is_on():
+        return taped(loop, carry, xs, count)
+    if engine.is_transforming():
+        found = transformed.run(loop, carry, xs, count)
+    else:
+        found = run_here(loop, carry, xs, count)
+    note_results((*found.carry, *found.ys))
+    return found
+
+
+def run_here(loop: Loop, carry: Tensors, xs: Tensors, count: Any) -> Outcome:
+    """Where no transformation is at work."""
+    walk = Walk(loop, cut_off(xs), None if count is None else int(count))
+    if torch.is_grad_enabled():
+        # A gradient may run the body again where no substitution is at work any more.
+        loop = replace(loop, body=kept_at_work(loop.body))
+        with without_autocast_cache():
+            return remembered(loop, carry, xs, walk)
+    return untaped(loop, carry, xs, walk)
+
+
+def untaped(loop: Loop, init: Tensors, xs: Tensors, walk: Walk) -> Outcome:
+    """Without a gradient there is nothing but the loop."""
+    carry, i = init, 0
+    while walk.goes_on(i, carry):
+        carry, y = loop.body(i, carry, walk.rows(i))
+        walk.write(i, y)
+        if loop.tell is not None:
+            loop.tell(i, carry)
+        i += 1
+    check_bound(loop, walk.is_cut)
+    ys = walk.stacked or nothing_stacked(loop, init, xs)
+    return outcome(loop, walk, apart((*carry, *ys), init), i)
+
+
+def remembered(loop: Loop, init: Tensors, xs: Tensors, walk: Walk) -> Outcome:
+    """With what a gradient will need of it."""
+    found = search(loop.functions)
+    found.tensors = [(name, resolved(x)) for name, x in found.tensors]
+    captured, surroundings = Captured(loop.name, found), Surroundings(found)
+    before = [(name, x, x._version) for name, x in found.tensors if not x.is_inference()]
+    schedule = keeper = None
+    if not loop.storage.is_forward_only:
+        is_known = walk.count is not None and loop.cond is None
+        schedule = schedules.schedule_of(loop.storage, bytes_of(init), is_known)
+        keeper = schedules.Keeper(schedule, *how_many(loop, walk, is_known))
+    carry, i = cut_off(init), 0
+    while walk.goes_on(i, carry):
+        if keeper is not None:
+            keeper.see(i, partial(State.of, carry, surroundings))
+        since = engine.next_sequence_number()
+        rows = walk.rows(i)
+        after, y = loop.body(i, carry, rows)
+        captured.look((*after, *y), since, partial(once_more, loop, surroundings, i, carry, rows))
+        carry = cut_off(after)
+        if i == 0:
+            surroundings.settle()
+        walk.write(i, y)
+        if loop.tell is not None:
+            loop.tell(i, carry)
+        i += 1
+    surroundings.finish()
+    check_bound(loop, walk.is_cut)
+    walk.stacked = walk.stacked or nothing_stacked(loop, init, xs)
+    ys = tuple(walk.stacked)
+    inputs = (*init, *xs, *captured.tensors)
+    outputs = apart((*carry, *ys), inputs)
+    if any(x.requires_grad for x in inputs):
+        held = keeper.held if keeper is not None else {}
+        closed_over, trouble = after_run(found, captured, surroundings, before)
+        past = Past(loop, walk, surroundings, schedule, i, held, closed_over, trouble)
+        outputs = Node.apply(past, outputs, *inputs)
+    return outcome(loop, walk, outputs, i)
+
+
+def once_more(loop: Loop, surroundings: Surroundings, i: int, carry: Tensors, rows: Tensors) -> None:
+    with surroundings.untouched():
+        loop.body(i, carry, rows)
+
+
+def how_many(loop: Loop, walk: Walk, is_known: bool) -> tuple[int | None, int | None]:
+    """The number of steps, if it is known; and the most of them, if there is such a number."""
+    bounds = [n for n in (walk.count, loop.bound, loop.storage.bound) if n is not None]
+    most = min(bounds, default=None)
+    return (most if is_known else None), most
+
+
+def after_run(
+    found: Found, captured: Captured, surroundings: Surroundings, before: list[tuple[str, Tensor, int]]
+) -> tuple[list[tuple[str, Tensor, int]], str | None]:
+    """What the steps close over, with the versions that it has after them; and why they cannot be run again."""
+    moving = {id(x) for x in surroundings.movers}
+    fixed = [(name, x, v) for name, x, v in before if not x.requires_grad and id(x) not in moving]
+    changed = [name for name, x, version in fixed if x._version != version]
+    read = [(found.name_of(x), x, x._version) for x in captured.tensors if id(x) in captured.read]
+    if not changed:
+        return [*read, *fixed], None
+    return read, (
+        f"body changes what it closes over in place ({', '.join(changed)}), so its steps cannot be run again for a "
+        "gradient; put that into the carry"
+    )
+
+
+def taped(loop: Loop, init: Tensors, xs: Tensors, count: Any) -> Outcome:
+    """The plain Python loop, for `dynloop.debug()`: every step on one tape."""
+    if loop.options.sync:
+        raise ArgumentError(f"{loop.name}: dynloop.debug() runs in one process; leave sync={loop.options.sync!r} out")
+    walk = Walk(loop, xs, None if count is None else int(count))
+    carry, i, made = init, 0, dict[int, Tensors]()
+    while walk.goes_on(i, carry):
+        rows = walk.rows(i)
+        carry, y = loop.body(i, carry, rows)
+        made[loop.row(i) if loop.length is not None else i] = y
+        if loop.tell is not None:
+            loop.tell(i, carry)
+        i += 1
+    check_bound(loop, walk.is_cut)
+    ys = nothing_stacked(loop, init, xs)
+    if made and loop.length is not None:
+        nothing = [torch.zeros_like(x) for x in next(iter(made.values()))]
+        rows_of = [made.get(row, nothing) for row in range(loop.length)]
+        ys = [torch.stack([row[at] for row in rows_of]) for at in range(len(nothing))]
+    return outcome(loop, walk, (*carry, *ys), i)
+
+
+def outcome(loop: Loop, walk: Walk, outputs: Tensors, steps: int) -> Outcome:
+    carry, ys = outputs[: len(loop.numbers)], outputs[len(loop.numbers) :]
+    is_nan = nan_of(loop, carry) if loop.options.full_output else None
+    return Outcome(carry, ys, torch.tensor(steps), torch.tensor(walk.is_cut), is_nan)

@@ -1,0 +1,170 @@
+"""A loop that ran step by step, as one node of the graph: forward it hands out what the steps made, backward it runs
+them again from the states that were kept, one tape at a time.
+
+The steps have run before the node exists, since only they tell which tensors they close over, and a node must know
+its inputs when it is made. First derivatives are taken here; a derivative of the gradient is taken of the loop as a
+function of explicit arguments (`whole`).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import adjoint
+from dynloop.errors import DerivativeError
+from dynloop.on_torch import engine, schedules, transformed
+from dynloop.on_torch.reversal import check_closed, stack_rows
+from dynloop.on_torch.states import State
+from dynloop.on_torch.stepping import Walk, added, pulled_back, with_gradient
+from dynloop.on_torch.structure import Loop, Tensors, is_differentiable
+from dynloop.on_torch.substitution import Substitution
+from dynloop.on_torch.surroundings import Surroundings
+from dynloop.on_torch.verifying import Check
+
+
+@dataclass
+class Past:
+    """What one run of a loop leaves for its gradient.
+
+    closed_over: what its steps read, with names and with the versions after the run.
+    trouble: why its steps cannot be run again, if they cannot.
+    """
+
+    loop: Loop
+    walk: Walk
+    surroundings: Surroundings
+    schedule: adjoint.Schedule | None
+    steps: int
+    held: dict[int, tuple[int, State]]
+    closed_over: list[tuple[str, Tensor, int]]
+    trouble: str | None
+
+    def check(self) -> None:
+        """The steps can be run again as they were."""
+        name = self.loop.name
+        if self.loop.storage.is_forward_only:
+            self.loop.storage.layout(1)
+        if self.trouble:
+            raise DerivativeError(f"{name}: {self.trouble}")
+        for label, x, version in self.closed_over:
+            if x._version != version:
+                raise RuntimeError(
+                    f"{name}: {label} was changed in place after the loop ran and before its gradient was taken, so "
+                    "its steps cannot be run again as they were; change it after the backward pass"
+                )
+
+    def kept(self) -> dict[int, tuple[int, State]]:
+        """The states, which are used up unless the graph is kept."""
+        if engine.is_graph_kept():
+            return dict(self.held)
+        held, self.held = self.held, {}
+        return held
+
+
+class Backward:
+    """One reversal: the cotangents on their way back."""
+
+    def __init__(self, past: Past, xs: Tensors, captured: Tensors, cotangents: list[Tensor | None]) -> None:
+        self.past = past
+        self.loop = past.loop
+        self.xs = xs
+        self.captured = captured
+        # On copies of what is captured, a step is taped where one of them may depend on another one, and where hooks
+        # would see the gradient of every step; and on the tensors themselves elsewhere, which is faster.
+        self.is_apart = any(not x.is_leaf or x._backward_hooks for x in captured)
+        self.leaves = with_gradient(captured) if self.is_apart else captured
+        carries = len(cotangents) - (len(past.walk.stacked or ()))
+        self.cotangents, self.for_ys = cotangents[:carries], cotangents[carries:]
+        self.for_captured: list[Tensor | None] = [None] * len(captured)
+        self.for_rows: list[dict[int, Tensor]] = [{} for _ in xs]
+        self.check = Check(self.loop.options.observers)
+
+    def run(self) -> None:
+        past = self.past
+        assert past.schedule is not None, "it is not for forward mode alone"
+        with past.surroundings.again():
+            schedules.reverse(
+                past.schedule, past.steps, past.kept(), self.advance, self.snapshot, self.restore, self.turn
+            )
+        self.check.finish()
+
+    def advance(self, i: int, carry: Tensors) -> Tensors:
+        return self.loop.body(i, carry, self.past.walk.rows(i))[0]
+
+    def snapshot(self, carry: Tensors) -> State:
+        return State.of(carry, self.past.surroundings)
+
+    def restore(self, state: State) -> Tensors:
+        if any(x._version != version for x, version in zip(state.carry, state.versions, strict=True)):
+            raise RuntimeError(
+                f"{self.loop.name}: a state that the loop kept was changed in place before its gradient was taken; "
+                "what a loop starts from, and what it returns, must stay as it is until then"
+            )
+        self.past.surroundings.set(state.moment)
+        return state.carry
+
+    def turn(self, i: int, state: Tensors) -> None:
+        since = engine.next_sequence_number()
+        carry = with_gradient(state)
+        row = self.loop.row(i) if self.loop.length is not None else 0
+        rows = tuple([x[row].detach().requires_grad_(x.requires_grad) for x in self.xs])
+        inputs = (*carry, *rows, *self.leaves)
+        cotangents = [*self.cotangents, *[None if g is None else g[row] for g in self.for_ys]]
+        with torch.enable_grad():
+            if self.is_apart:
+                # The pull-back stays inside: a loop in the body runs its steps again there.
+                with Substitution(self.captured, self.leaves) as substitution:
+                    made, y = substitution.put(self.loop.body(i, carry, rows))
+                    check_closed(self.loop.name, (*made, *y), inputs, since)
+                    found = pulled_back((*made, *y), cotangents, inputs)
+            else:
+                made, y = self.loop.body(i, carry, rows)
+                found = pulled_back((*made, *y), cotangents, inputs)
+        self.check.turned(state, made)
+        n, m = len(carry), len(carry) + len(rows)
+        self.cotangents = found[:n]
+        for at, g in enumerate(found[n:m]):
+            if g is not None:
+                self.for_rows[at][row] = g
+        for at, g in enumerate(found[m:]):
+            self.for_captured[at] = added(self.for_captured[at], g)
+
+    def gradient(self) -> list[Tensor | None]:
+        """By the first carry, the stacked arrays and what is closed over."""
+        stacked = [stack_rows(rows, x) for rows, x in zip(self.for_rows, self.xs, strict=True)]
+        return [*self.cotangents, *stacked, *self.for_captured]
+
+
+class Node(torch.autograd.Function):
+    """inputs: the first carry, the stacked arrays, what is closed over."""
+
+    @staticmethod
+    def forward(past: Past, outputs: Tensors, *inputs: Tensor) -> Any:
+        return outputs
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensors) -> None:
+        past, _, *tensors = inputs
+        ctx.past = past
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(*[x for x in output if not is_differentiable(x)])
+        ctx.save_for_backward(*tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor | None) -> Any:
+        past: Past = ctx.past
+        past.check()
+        tensors = ctx.saved_tensors
+        carries = len(past.loop.numbers)
+        carry, xs = tensors[:carries], tensors[carries : carries + len(past.walk.xs)]
+        captured = tensors[carries + len(xs) :]
+        if torch.is_grad_enabled():
+            found = transformed.gradient_of(past, carry, xs, captured, cotangents)
+        else:
+            work = Backward(past, xs, captured, list(cotangents))
+            work.run()
+            found = work.gradient()
+        wanted = zip(found, tensors, ctx.needs_input_grad[2:], strict=True)
+        return None, None, *[(torch.zeros_like(x) if g is None else g) if w else None for g, x, w in wanted]
