@@ -126,7 +126,12 @@ def draw(found: np.ndarray, picture: str) -> None:
     directions = jnp.asarray(rays())
     see = jax.jit(lambda ball: picture_of(jnp, jax.vmap, ball, directions))
     steps = jax.vmap(lambda ray: walk(jnp, jnp.asarray(found), ray).steps)(directions)
-    images = {"given": see(TRUE), "first guess": see(GUESS), "recovered": see(found), "steps of each ray": steps}
+    images = {
+        "given": see(TRUE),
+        "first guess": see(GUESS),
+        "recovered": see(found),
+        "steps of each ray, log2": jnp.log2(steps),
+    }
     figure = Figure(figsize=(9, 2.6), layout="constrained")
     for axes, (title, image) in zip(figure.subplots(1, 4), images.items(), strict=True):
         figure.colorbar(axes.imshow(np.reshape(image, (SIDE, SIDE)), cmap="gray"), ax=axes, shrink=0.8)
