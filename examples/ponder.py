@@ -112,6 +112,7 @@ def newborn(seed: int = 0) -> Network:
     return Network(cell, 2 * vector(), vector(), vector(), vector(), np.array(0.5), vector())
 
 
+@jax.jit
 def logits(network: Network, words: Array, lengths: Array) -> tuple[Array, Array]:
     """For each word on JAX, the logit of "odd" and the cost of thinking."""
     reading = jax.vmap(lambda word, length: read(jnp, network, word, length))(words, lengths)

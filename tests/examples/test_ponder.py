@@ -71,7 +71,7 @@ def test_network_that_never_halts_is_stopped(pondering: Any, backend: Backend) -
 def test_trained_network_knows_all_words(pondering: Any, capsys: Any, tmp_path: Any) -> None:
     letters, lengths, odd = pondering.words()
     assert len(letters) == 2 + 4 + 8 + 16
-    logit, _ = jax.jit(pondering.logits)(pondering.newborn(), letters, lengths)
+    logit, _ = pondering.logits(pondering.newborn(), jnp.asarray(letters), jnp.asarray(lengths))
     assert np.mean((np.asarray(logit) > 0) == (odd > 0.5)) < 0.8, "one that has learnt nothing must not know them"
     pondering.main([str(tmp_path / "ponder.png")])
     assert "knows 30 of 30 words" in capsys.readouterr().out
