@@ -21,6 +21,7 @@ from dynloop.observers import on_step, verify, watch_nan
 from dynloop.picture import picture
 from dynloop.report import LoopReport, Report
 from dynloop.result import Result, StoppedBecause
+from dynloop.tiers import Device, Disk, Host
 
 __version__ = "0.1.0"
 
@@ -33,6 +34,9 @@ __all__ = [
     "cond",
     # memory
     "Memory",
+    "Device",
+    "Host",
+    "Disk",
     # pictures of schedules, and states on disk
     "picture",
     "Safetensors",

@@ -64,7 +64,7 @@ def halves(primitive: Any, params: dict[str, Any]) -> Halves | None:
     out = (*carry, *[True] * ny, *[False] * (loop.ys - ny))
     if primitive is loop_p:
         return Halves((*constants, *carry), out, {"loop": primal_loop(loop)})
-    kept = pick(carry, loop.is_kept)
+    kept = loop.of_buffers(carry)
     if primitive is forward_p:
         return Halves((*constants, *carry), (*out, True, *kept), {"loop": primal_loop(loop)})
     step = params["step"]
@@ -109,7 +109,7 @@ def enter_partial_eval(primitive: Any) -> None:
                 # would stand beside that of the joint sweep, which whoever reads the cache is split into and
                 # which makes its own; so only the number of steps is handed on, and zeros stand for its tangent.
                 cache, reversible = out[n : n + 1], loop
-                hints = [internals.zeros_of(a) for a in loop.buffer_avals[sum(primal.is_kept) :]]
+                hints = [internals.unread(a) for a in loop.buffer_avals[primal.buffer_count :]]
             linear = tangent_p.bind(*c, *k, *cache, *dc, *dk, loop=reversible)
             linear = [*linear, *[internals.as_tracer(trace, x) for x in hints]]
             return merge(complement(parts.outputs), linear, merge(parts.outputs, out, parts.outputs))
