@@ -261,7 +261,12 @@ class Batching:
 
         One that a batched `lax.cond` mixed is useless: run forward again.
         """
-        if self.differs != (dims[0] is not None):
+        is_moved = any(
+            x != place and internals.is_on_host(jax.typeof(b))
+            for b, x, place in zip(cache, dims, self.cache_places(primal), strict=False)
+        )
+        # Nor is anything done with a buffer of the host but to write and read its rows.
+        if self.differs != (dims[0] is not None) or is_moved:
             return forward_p.bind(*state, loop=unobserved(primal))[primal.carries + primal.ys :][: len(cache)]
         return self.axis.bring_all(cache, dims, self.cache_places(primal)[: len(cache)])
 

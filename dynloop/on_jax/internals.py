@@ -171,9 +171,10 @@ def batched_aval(aval: Aval, size: int, at: int, mesh_axes: tuple[str, ...] | No
     return extend.unmapped_aval(size, at, aval, mesh_axes)
 
 
-def host_aval(aval: Aval) -> Aval:
-    """The abstract value in pinned memory of the host."""
-    return aval.update(memory_space=_HOST)
+def host_avals(aval: Aval, rows: int) -> Aval:
+    """The abstract value of so many rows, each like this, in pinned memory of the host; of keys, their numbers."""
+    plain = jax.make_jaxpr(_numbers)(aval).out_avals[0]
+    return stacked_aval(plain, rows).update(memory_space=_HOST)
 
 
 def is_on_host(aval: Aval) -> bool:
@@ -232,8 +233,13 @@ def manual_axes() -> tuple[str, ...]:
 # ---- memory of the host
 
 
+def _numbers(x: Any) -> Any:
+    """Typed keys as the numbers they consist of: arrays of keys do not tell where they lie."""
+    return jax.random.key_data(x) if is_extended(x.dtype) else x
+
+
 def _broadcast(x: Any, *, count: int) -> list[Any]:
-    return [jax.lax.broadcast(x, (count,))]
+    return [jax.lax.broadcast(_numbers(x), (count,))]
 
 
 def host_rows(x: Any, count: int) -> Any:
@@ -253,7 +259,7 @@ def unread(aval: Aval) -> Any:
 
 
 _host_rows_p = new_primitive("dynloop_host_rows")
-_host_rows_p.def_abstract_eval(lambda aval, count: [host_aval(stacked_aval(aval, count))])
+_host_rows_p.def_abstract_eval(lambda aval, count: [host_avals(aval, count)])
 set_lowering(_host_rows_p, _broadcast)
 
 
@@ -264,13 +270,15 @@ def _evaluate_host_rows(x: Any, *, count: int) -> list[Any]:
 
 def put_in_host(rows: Any, x: Any, row: Any) -> Any:
     """Rows in memory of the host with one of them written from the device."""
-    moved = jax.device_put(jax.lax.expand_dims(x, (0,)), _HOST)
+    moved = jax.device_put(jax.lax.expand_dims(_numbers(x), (0,)), _HOST)
     return jax.lax.dynamic_update_slice_in_dim(rows, moved, row, 0)
 
 
-def get_from_host(rows: Any, row: Any) -> Any:
-    """One of the rows in memory of the host, on the device."""
-    return jax.lax.squeeze(jax.device_put(jax.lax.dynamic_slice_in_dim(rows, row, 1), _DEVICE), (0,))
+def get_from_host(rows: Any, row: Any, like: Any) -> Any:
+    """One of the rows in memory of the host, on the device, of the dtype of `like`."""
+    moved = jax.device_put(jax.lax.dynamic_slice_in_dim(rows, row, 1), _DEVICE)
+    x = jax.lax.squeeze(moved, (0,))
+    return jax.random.wrap_key_data(x, impl=jax.random.key_impl(like)) if is_extended(like.dtype) else x
 
 
 # ---- traces

@@ -22,6 +22,7 @@ from dynloop.on_jax.derived import (
 from dynloop.on_jax.flat import Mask, complement, cut, merge, pick
 from dynloop.on_jax.primitives import forward_p, loop_p, reverse_p, reverse_tangent_p, tangent_p
 from dynloop.on_jax.structure import Loop, Masks
+from dynloop.on_jax.tiers import is_in_branch
 
 
 def perturbed(tangents: Sequence[Any]) -> Mask:
@@ -103,6 +104,8 @@ def enter_partial_eval(primitive: Any) -> None:
                 cache, reversible = out[n:], storing_enough(loop)
                 if reversible is not loop:
                     cache = forward_again(swept_loop(reversible), cache[0][..., 0], c, k)[n:]
+                if loop.storage.has_host and is_in_branch():
+                    cache = cache[:1]
                 out, hints = out[:n], []
             else:
                 # The sweep that this cache is for is known too, and comes first. Kept for this one as well, the cache

@@ -8,7 +8,9 @@ lie in either tier is reached by a while loop of no round or one around the host
 Which rows are the host's is `Layout`'s; who lies in which row is decided in `placement`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +19,22 @@ from jax import Array, lax
 
 from dynloop.checkpoints import Layout
 from dynloop.on_jax import internals, rows
+
+_IN_BRANCH: ContextVar[bool] = ContextVar("dynloop.in_branch", default=False)
+
+
+def is_in_branch() -> bool:
+    """Is a branch of a conditional being taken apart? A buffer of the host cannot leave it."""
+    return _IN_BRANCH.get()
+
+
+@contextmanager
+def in_branch() -> Iterator[None]:
+    token = _IN_BRANCH.set(True)
+    try:
+        yield
+    finally:
+        _IN_BRANCH.reset(token)
 
 
 @dataclass(frozen=True)
@@ -34,7 +52,7 @@ class Buffers:
         device = [internals.stacked_aval(a, self.layout.device_rows) for a in leaves]
         if not self.has_host:
             return device
-        return self._paired(device, [internals.host_aval(internals.stacked_aval(a, self.layout.host)) for a in leaves])
+        return self._paired(device, [internals.host_avals(a, self.layout.host) for a in leaves])
 
     def filled(self, state: Sequence[Array]) -> list[Array]:
         """Filled with a state, which every dtype has, typed keys too; no row is read before it is written."""
@@ -74,7 +92,8 @@ class Buffers:
         is_host, at = self._place(row)
 
         def read(w: Any) -> Any:
-            return w[0] - 1, [internals.get_from_host(b, row - self.layout.first_host_row) for b in host]
+            at = row - self.layout.first_host_row
+            return w[0] - 1, [internals.get_from_host(b, at, x) for b, x in zip(host, w[1], strict=True)]
 
         return lax.while_loop(lambda w: w[0] > 0, read, (is_host.astype(jnp.int32), rows.get(device, at)))[1]
 
