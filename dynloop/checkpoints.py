@@ -157,8 +157,8 @@ class Storage:
                 return '"auto"'
 
     def _host_states(self, carry_bytes: int) -> int:
-        is_tiers = isinstance(self.checkpoints, Tiers) and self.checkpoints.host is not None
-        return self.checkpoints.host.states(carry_bytes) if is_tiers else 0
+        host = self.checkpoints.host if isinstance(self.checkpoints, Tiers) else None
+        return host.states(carry_bytes) if host else 0
 
     def _slots_and_leaf(self, carry_bytes: int) -> tuple[int, int]:
         match self.checkpoints:
@@ -216,14 +216,14 @@ def storage(
     where: str = "",
 ) -> Storage:
     """Check the `checkpoints=` of a call to the function `name`; is_known: so is the number of steps, at its start."""
-    if isinstance(checkpoints, list | tuple):
+    if isinstance(checkpoints, Sequence) and not isinstance(checkpoints, str):
         return Storage(name, checked_tiers(name, checkpoints), bound, is_counted, where)
     if isinstance(checkpoints, Tier):
         raise ArgumentTypeError(
             f"{name}: checkpoints={checkpoints} is a single tier; give a list, such as "
             "checkpoints=[dynloop.Device(8), dynloop.Host(64)]"
         )
-    if not isinstance(checkpoints, str | bool | Memory | Schedule | None):
+    if not isinstance(checkpoints, str | bool | Memory | Schedule | Sequence | None):
         try:
             checkpoints = operator.index(checkpoints)
         except TypeError:
@@ -255,5 +255,6 @@ def storage(
 
 _CHOICES = (
     'give "auto", a number of slots (0: never differentiated in reverse), "all" with a bound on the steps, '
-    "dynloop.Memory(...), a list of tiers, or one of adjoint's Online, Periodic, StoreAll, or Binomial for a known number of steps"
+    "dynloop.Memory(...), a list of tiers, or one of adjoint's Online, Periodic, StoreAll, or Binomial for a known "
+    "number of steps"
 )

@@ -156,8 +156,7 @@ def checked_tiers(name: str, given: Sequence[Any]) -> Tiers:
     if any(isinstance(tier, Disk) for tier in given):
         raise ArgumentError(
             f"{name}: checkpoints has a dynloop.Disk, and a compiled loop cannot write files; keep the states in a "
-            "dynloop.Host, or reverse steps of your own by adjoint.reverse with an adjoint.DiskStore, as docs/by_hand.md "
-            "shows"
+            "dynloop.Host, or reverse steps of your own by adjoint.reverse with an adjoint.DiskStore (docs/by_hand.md)"
         )
     match list(given):
         case [Device() as device]:

@@ -29,7 +29,7 @@ try:
     _DEAD_CODE = pe.dce_rules
     _CHECKPOINTS = pe.partial_eval_jaxpr_custom_rules
     _HAS_NAMED_AXES = vars(extend)["nonempty_axis_env_DO_NOT_USE"]
-    _DEVICE, _HOST = jax.memory.Space.Device, jax.memory.Space.Host
+    DEVICE, HOST = jax.memory.Space.Device, jax.memory.Space.Host
 except (ImportError, AttributeError, KeyError) as error:
     works = " and ".join(f"jax {version} (Python {python})" for version, python in TESTED.items())
     raise ImportError(
@@ -93,7 +93,15 @@ def set_dead_code(primitive: Any, rule: Callable[[Sequence[bool], Any], tuple[li
 
 def set_lowering(primitive: Any, function: Callable[..., Any]) -> None:
     """`function(*args, **params)` is the primitive's meaning, lowered by tracing it."""
-    mlir.register_lowering(primitive, mlir.lower_fun(function, multiple_results=True))
+    lower = mlir.lower_fun(function, multiple_results=True)
+
+    def rule(context: Any, *args: Any, **params: Any) -> Any:
+        # JAX looks through a program for moves to the host before it lowers it, and leaves out those that it meets in a
+        # program without any; what a primitive stands for it has not looked through.
+        module = context.module_context.replace(all_default_mem_kind=False)
+        return lower(context.replace(module_context=module), *args, **params)
+
+    mlir.register_lowering(primitive, rule)
 
 
 def set_calling_lowering(primitive: Any, function: Callable[..., Any], refusal: Callable[..., Exception]) -> None:
@@ -128,7 +136,7 @@ def zero_tangent_of(x: Any) -> Any:
 def instantiate(tangent: Any) -> Any:
     """A symbolic zero becomes an array of zeros, a number an array; an array stays."""
     if is_zero(tangent) and is_on_host(tangent.aval):
-        return jax.device_put(jnp.zeros(tangent.aval.shape, tangent.aval.dtype), _HOST)
+        return jax.device_put(jnp.zeros(tangent.aval.shape, tangent.aval.dtype), HOST)
     dense = ad.instantiate_zeros(tangent)
     return jnp.asarray(dense) if isinstance(dense, int | float | complex) else dense
 
@@ -171,14 +179,9 @@ def batched_aval(aval: Aval, size: int, at: int, mesh_axes: tuple[str, ...] | No
     return extend.unmapped_aval(size, at, aval, mesh_axes)
 
 
-def host_avals(aval: Aval, rows: int) -> Aval:
-    """The abstract value of so many rows, each like this, in pinned memory of the host; of keys, their numbers."""
-    plain = jax.make_jaxpr(_numbers)(aval).out_avals[0]
-    return stacked_aval(plain, rows).update(memory_space=_HOST)
-
-
 def is_on_host(aval: Aval) -> bool:
-    return getattr(aval, "memory_space", None) == _HOST
+    """Does it lie in pinned memory of the host?"""
+    return isinstance(aval, jax.core.ShapedArray) and aval.memory_space == HOST
 
 
 def row_aval(aval: Aval) -> Aval:
@@ -228,57 +231,6 @@ def varied_aval(aval: Aval, names: frozenset[str]) -> Aval:
 def manual_axes() -> tuple[str, ...]:
     """Axes of the mesh that the `jax.shard_map` being traced maps over."""
     return tuple(jax.sharding.get_abstract_mesh().manual_axes)
-
-
-# ---- memory of the host
-
-
-def _numbers(x: Any) -> Any:
-    """Typed keys as the numbers they consist of: arrays of keys do not tell where they lie."""
-    return jax.random.key_data(x) if is_extended(x.dtype) else x
-
-
-def _broadcast(x: Any, *, count: int) -> list[Any]:
-    return [jax.lax.broadcast(_numbers(x), (count,))]
-
-
-def host_rows(x: Any, count: int) -> Any:
-    """An array in memory of the host, of this many rows, each of them like `x`; what they hold is not to be read.
-
-    It is not moved there from the device, where there may be no room for it: XLA allocates what is broadcast, and then
-    only written by `put_in_host`, on the host.
-    """
-    return _host_rows_p.bind(x, count=count)[0]
-
-
-def unread(aval: Aval) -> Any:
-    """Something of this abstract value that nobody reads."""
-    if not is_on_host(aval):
-        return zeros_of(aval)
-    return host_rows(zeros_of(row_aval(aval.update(memory_space=_DEVICE))), aval.shape[0])
-
-
-_host_rows_p = new_primitive("dynloop_host_rows")
-_host_rows_p.def_abstract_eval(lambda aval, count: [host_avals(aval, count)])
-set_lowering(_host_rows_p, _broadcast)
-
-
-@_host_rows_p.def_impl
-def _evaluate_host_rows(x: Any, *, count: int) -> list[Any]:
-    return jax.jit(lambda x: _host_rows_p.bind(x, count=count))(x)
-
-
-def put_in_host(rows: Any, x: Any, row: Any) -> Any:
-    """Rows in memory of the host with one of them written from the device."""
-    moved = jax.device_put(jax.lax.expand_dims(_numbers(x), (0,)), _HOST)
-    return jax.lax.dynamic_update_slice_in_dim(rows, moved, row, 0)
-
-
-def get_from_host(rows: Any, row: Any, like: Any) -> Any:
-    """One of the rows in memory of the host, on the device, of the dtype of `like`."""
-    moved = jax.device_put(jax.lax.dynamic_slice_in_dim(rows, row, 1), _DEVICE)
-    x = jax.lax.squeeze(moved, (0,))
-    return jax.random.wrap_key_data(x, impl=jax.random.key_impl(like)) if is_extended(like.dtype) else x
 
 
 # ---- traces

@@ -33,6 +33,7 @@ from dynloop.on_jax.verifying import Check
 
 def meaning(*args: Any, loop: Loop, step: Step, is_joint: bool) -> list[Any]:
     (constants, _, (meta,), buffers), (cotangents, y_cotangents) = arguments(loop, step, args)
+    buffers = loop.buffers.recognised(buffers)
     sums = zeros(sum_avals(loop, step))
     is_stacked = step.is_stacked
     ended = lanes.Ended(loop, constants, meta[..., 0]) if loop.lanes else None

@@ -1,14 +1,12 @@
 """Buffers in two tiers: rows in the memory of the device, and rows in pinned memory of the host.
 
-A host row is written from the device and read back to it, and nothing else is done with a host buffer: XLA's host
-offloader follows one from a broadcast through while loops to a `dynamic_update_slice` of a row that was moved to the
-host, and to a `dynamic_slice` that is moved to the device. It does not follow one into a conditional. So a row that may
-lie in either tier is reached by a while loop of no round or one around the host access, and only then is anything moved.
+XLA's host offloader does not follow an array of the host into a conditional. So a row that may lie in either tier is
+reached by a while loop of no round or one around the access to the host, and only then is anything moved.
 
 Which rows are the host's is `Layout`'s; who lies in which row is decided in `placement`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -18,7 +16,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from dynloop.checkpoints import Layout
-from dynloop.on_jax import internals, rows
+from dynloop.on_jax import host_memory, internals, rows
 
 _IN_BRANCH: ContextVar[bool] = ContextVar("dynloop.in_branch", default=False)
 
@@ -52,14 +50,19 @@ class Buffers:
         device = [internals.stacked_aval(a, self.layout.device_rows) for a in leaves]
         if not self.has_host:
             return device
-        return self._paired(device, [internals.host_avals(a, self.layout.host) for a in leaves])
+        return self._paired(device, [host_memory.host_avals(a, self.layout.host) for a in leaves])
 
     def filled(self, state: Sequence[Array]) -> list[Array]:
         """Filled with a state, which every dtype has, typed keys too; no row is read before it is written."""
         device = [lax.broadcast(x, (self.layout.device_rows,)) for x in state]
         if not self.has_host:
             return device
-        return self._paired(device, [internals.host_rows(x, self.layout.host) for x in state])
+        return self._paired(device, [host_memory.host_rows(x, self.layout.host) for x in state])
+
+    def recognised(self, buffers: Sequence[Array]) -> list[Array]:
+        """Buffers that have been results of a program, those of the host as such."""
+        device, host = self._split(buffers)
+        return self._paired(device, map(host_memory.taken_for_host, host)) if self.has_host else device
 
     def put(self, buffers: Sequence[Array], state: Sequence[Array], row: Array) -> list[Array]:
         if not self.layout.host:
@@ -73,7 +76,7 @@ class Buffers:
         def write(w: Any) -> Any:
             rounds, host = w
             moved = zip(host, state, strict=True)
-            return rounds - 1, [internals.put_in_host(b, x, row - self.layout.first_host_row) for b, x in moved]
+            return rounds - 1, [host_memory.put_in_host(b, x, row - self.layout.first_host_row) for b, x in moved]
 
         _, host = lax.while_loop(lambda w: w[0] > 0, write, (is_host.astype(jnp.int32), host))
         return self._paired(device, host)
@@ -93,7 +96,7 @@ class Buffers:
 
         def read(w: Any) -> Any:
             at = row - self.layout.first_host_row
-            return w[0] - 1, [internals.get_from_host(b, at, x) for b, x in zip(host, w[1], strict=True)]
+            return w[0] - 1, [host_memory.get_from_host(b, at, x) for b, x in zip(host, w[1], strict=True)]
 
         return lax.while_loop(lambda w: w[0] > 0, read, (is_host.astype(jnp.int32), rows.get(device, at)))[1]
 
@@ -106,5 +109,5 @@ class Buffers:
     def _split(self, buffers: Sequence[Array]) -> tuple[list[Array], list[Array]]:
         return (list(buffers[::2]), list(buffers[1::2])) if self.has_host else (list(buffers), [])
 
-    def _paired(self, device: Sequence[Any], host: Sequence[Any]) -> list[Any]:
+    def _paired(self, device: Iterable[Any], host: Iterable[Any]) -> list[Any]:
         return [x for pair in zip(device, host, strict=True) for x in pair]
