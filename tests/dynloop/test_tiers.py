@@ -1,6 +1,6 @@
 """Claims about lists of tiers: what they mean in rows, and what is refused."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -44,7 +44,7 @@ def test_tiers_are_rows_of_the_device_and_rows_of_the_host(tiers: Any, bound: in
         (lambda: Device(0), ArgumentError, ["Device: size=0 holds no state"]),
         (lambda: Host(-1), ArgumentError, ["Host: size=-1 holds no state", "leave the tier out"]),
         (lambda: Host(True), ArgumentTypeError, ["Host: size is a bool (True)", '"2GiB"']),
-        (lambda: Device(1.5), ArgumentTypeError, ["Device: size is a float (1.5)"]),
+        (lambda: Device(cast(Any, 1.5)), ArgumentTypeError, ["Device: size is a float (1.5)"]),
         (lambda: Host("2 barns"), ArgumentError, ["Host: cannot read '2 barns'", '"64MiB"']),
         (lambda: Host("0MiB"), ArgumentError, ["Host: the amount must be positive"]),
         (lambda: layout([]), ArgumentError, ["no dynloop.Device among its tiers"]),
