@@ -97,6 +97,17 @@ def test_lanes_stop_by_themselves():
     assert_close(jax.jit(jax.vmap(jax.grad(stops)))(xs), jax.vmap(jax.grad(lambda x: stops(x, 3)))(xs))
 
 
+@pytest.mark.parametrize("compile", [jax.jit, lambda f: f], ids=["jit", "eager"])
+def test_inside_shard_map_the_gradient_is_that_of_slots(compile: Any):
+    mesh = jax.make_mesh((1,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
+
+    def loss(x: Any, checkpoints: Any) -> Any:
+        each = lambda x: stops(x, checkpoints)[None]
+        return jnp.sum(jax.shard_map(each, mesh=mesh, in_specs=jax.P("i"), out_specs=jax.P("i"))(x))
+
+    assert_close(compile(jax.grad(lambda x: loss(x, TIERS)))(X), jax.jit(jax.grad(lambda x: loss(x, 3)))(X))
+
+
 def test_keys_lie_on_the_host_and_outside_of_jit_too():
     run = lambda repeat: SUBJECTS["typed_keys"](repeat)
     tiers = looped(checkpoints=[Device(1), Host(2)], observe=dynloop.verify())
