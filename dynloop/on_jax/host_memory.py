@@ -26,12 +26,16 @@ def _numbers(x: Any) -> Any:
     return jax.random.key_data(x) if internals.is_extended(x.dtype) else x
 
 
-def _broadcast(x: Any, *, count: int) -> list[Any]:
-    return [jax.lax.broadcast(_numbers(x), (count,))]
+def _filled(x: Any, *, count: int) -> list[Any]:
+    # With a value that no other broadcast has: XLA would make one of two that are equal, and give both to the host.
+    rows = jax.lax.broadcast(_numbers(x), (count,))
+    if jnp.issubdtype(rows.dtype, jnp.inexact):
+        return [jax.lax.full_like(rows, jnp.nan)]
+    return [jax.lax.full_like(rows, True if rows.dtype == bool else jnp.iinfo(rows.dtype).max)]
 
 
 def host_rows(x: Any, count: int) -> Any:
-    """An array in memory of the host, of this many rows, each of them like `x`; what they hold is not to be read.
+    """An array in memory of the host, of this many rows, each of the type of `x`; what they hold is not to be read.
 
     It is not moved there from the device, where there may be no room for it: XLA allocates what is broadcast, and then
     only written by `put_in_host`, on the host.
@@ -41,7 +45,7 @@ def host_rows(x: Any, count: int) -> Any:
 
 _host_rows_p = internals.new_primitive("dynloop_host_rows")
 _host_rows_p.def_abstract_eval(lambda aval, count: [host_avals(aval, count)])
-internals.set_lowering(_host_rows_p, _broadcast)
+internals.set_lowering(_host_rows_p, _filled)
 
 
 @_host_rows_p.def_impl

@@ -53,7 +53,7 @@ class Buffers:
         return self._paired(device, [host_memory.host_avals(a, self.layout.host) for a in leaves])
 
     def filled(self, state: Sequence[Array]) -> list[Array]:
-        """Filled with a state, which every dtype has, typed keys too; no row is read before it is written."""
+        """On the device filled with a state, which every dtype has, typed keys too; no row is read before written."""
         device = [lax.broadcast(x, (self.layout.device_rows,)) for x in state]
         if not self.has_host:
             return device
