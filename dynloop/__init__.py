@@ -25,6 +25,7 @@ from dynloop.picture import picture
 from dynloop.report import LoopReport, Report
 from dynloop.result import Result, StoppedBecause
 from dynloop.syntax import loop, options, source
+from dynloop.tiers import Device, Disk, Host
 
 __version__ = "0.1.0"
 
@@ -41,6 +42,9 @@ __all__ = [
     "cond",
     # memory
     "Memory",
+    "Device",
+    "Host",
+    "Disk",
     # pictures of schedules, and states on disk
     "picture",
     "Safetensors",

@@ -6,12 +6,14 @@ so this file knows no array library.
 """
 
 import operator
-import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import adjoint
+from dynloop.amount import bytes_of
 from dynloop.errors import ArgumentError, ArgumentTypeError, DerivativeError, described
+from dynloop.tiers import Device, Disk, Host, Tiers, checked_tiers
 
 # What "auto" may use for stored states.
 AUTO_BYTES = 4 * 2**20
@@ -23,9 +25,6 @@ AUTO_SLOTS = (8, 64)
 MOST_SLOTS = 128
 SLOTS_BESIDE_LEAF = 64
 ROWS_WORTH_A_LEAF = 192
-
-_UNITS = {"": 1, "B": 1} | {f"{p}B": 1000**i for i, p in enumerate("kMGT", 1)}
-_UNITS |= {"KB": 1000} | {f"{p}iB": 1024**i for i, p in enumerate("KMGT", 1)}
 
 
 @dataclass(frozen=True)
@@ -58,20 +57,12 @@ class Memory:
     @property
     def bytes(self) -> int:
         """The amount in bytes."""
-        if isinstance(self.amount, int) and not isinstance(self.amount, bool):
-            return self.amount
-        text = self.amount if isinstance(self.amount, str) else ""
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
-        if match is None or match[2] not in _UNITS:
-            raise ArgumentError(
-                f"Memory: cannot read {self.amount!r} as an amount of memory; "
-                'give bytes as an int, or text such as "64MiB" or "2 GB"'
-            )
-        return int(float(match[1]) * _UNITS[match[2]])
+        return bytes_of("Memory", self.amount)
 
 
 Schedule = adjoint.Online | adjoint.StoreAll | adjoint.Periodic | adjoint.Binomial
-Checkpoints = Literal["auto", "all"] | int | Memory | Schedule | None
+Tier = Device | Host | Disk
+Checkpoints = Literal["auto", "all"] | int | Memory | Schedule | Sequence[Tier] | None
 
 
 @dataclass(frozen=True)
@@ -81,12 +72,15 @@ class Layout:
     `slots` rows hold planned checkpoints, placed every `block` steps at the earliest; one more is
     the working row of the reversal. `leaf` rows, if any, receive every state of a block in
     turn. With no slots the leaf rows hold every state of the loop.
+
+    Of the slots, or of the leaf rows if there are none, the last `host` lie in memory of the host.
     """
 
     slots: int
     leaf: int
     # The bound on the number of steps is known and every block start has a slot: nothing is ever evicted.
     is_complete: bool = False
+    host: int = 0
 
     @property
     def block(self) -> int:
@@ -95,6 +89,14 @@ class Layout:
     @property
     def rows(self) -> int:
         return self.slots + 1 + self.leaf if self.slots else self.leaf
+
+    @property
+    def first_host_row(self) -> int:
+        return (self.slots or self.leaf) - self.host
+
+    @property
+    def device_rows(self) -> int:
+        return self.rows - self.host
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ class Storage:
     """
 
     name: str
-    checkpoints: Checkpoints
+    checkpoints: Literal["auto", "all"] | int | Memory | Schedule | Tiers | None
     bound: int | None
     is_counted: bool = False
     where: str = ""
@@ -117,23 +119,46 @@ class Storage:
 
     @property
     def counts_bytes(self) -> bool:
+        if isinstance(self.checkpoints, Tiers):
+            return self.checkpoints.counts_bytes
         return self.checkpoints in ("auto", None) or isinstance(self.checkpoints, Memory)
+
+    @property
+    def has_host(self) -> bool:
+        """May states lie in memory of the host?"""
+        return isinstance(self.checkpoints, Tiers) and self.checkpoints.host is not None
 
     def layout(self, carry_bytes: int | None) -> Layout:
         """Rows for a carry of this many bytes; None where that is known only when the program runs."""
         if carry_bytes is None and self.counts_bytes:
-            given = f"dynloop.Memory({self.checkpoints.amount!r})" if isinstance(self.checkpoints, Memory) else '"auto"'
             raise ArgumentError(
-                f"{self.name}: checkpoints={given} counts the bytes of a state, and the size of this carry is "
+                f"{self.name}: checkpoints={self._given()} counts the bytes of a state, and the size of this carry is "
                 f"symbolic; give a number of slots, such as checkpoints={AUTO_SLOTS[0]}"
             )
         slots, leaf = self._slots_and_leaf(carry_bytes or 1)
+        device, host = slots + leaf, self._host_states(carry_bytes or 1)
+        if self.bound is not None and self.bound <= device + host:
+            rows = max(self.bound, 1)
+            return Layout(0, rows, host=max(rows - device, 0))
+        both = min(slots + host, MOST_SLOTS)
         if self.bound is None:
-            return Layout(slots, leaf)
-        if self.bound <= slots + leaf:
-            return Layout(0, max(self.bound, 1))
+            return Layout(both, leaf, host=both - slots)
         blocks = -(-self.bound // max(leaf, 1))
-        return Layout(min(slots, blocks), leaf, is_complete=blocks <= slots)
+        used = min(both, blocks)
+        return Layout(used, leaf, is_complete=blocks <= both, host=max(used - slots, 0))
+
+    def _given(self) -> str:
+        match self.checkpoints:
+            case Memory() as memory:
+                return f"dynloop.Memory({memory.amount!r})"
+            case Tiers() as tiers:
+                return repr(tiers)
+            case _:
+                return '"auto"'
+
+    def _host_states(self, carry_bytes: int) -> int:
+        host = self.checkpoints.host if isinstance(self.checkpoints, Tiers) else None
+        return host.states(carry_bytes) if host else 0
 
     def _slots_and_leaf(self, carry_bytes: int) -> tuple[int, int]:
         match self.checkpoints:
@@ -152,6 +177,8 @@ class Storage:
                         "loop that is never differentiated in reverse mode"
                     )
                 return _divide(memory.bytes // carry_bytes)
+            case Tiers(device=device):
+                return _divide(device.states(carry_bytes))
             case adjoint.Binomial() as binomial:
                 return binomial.slots, 0
             case adjoint.Online() as online:
@@ -190,7 +217,14 @@ def storage(
     where: str = "",
 ) -> Storage:
     """Check the `checkpoints=` of a call to the function `name`; is_known: so is the number of steps, at its start."""
-    if not isinstance(checkpoints, str | bool | Memory | Schedule | None):
+    if isinstance(checkpoints, Sequence) and not isinstance(checkpoints, str):
+        return Storage(name, checked_tiers(name, checkpoints), bound, is_counted, where)
+    if isinstance(checkpoints, Tier):
+        raise ArgumentTypeError(
+            f"{name}: checkpoints={checkpoints} is a single tier; give a list, such as "
+            "checkpoints=[dynloop.Device(8), dynloop.Host(64)]"
+        )
+    if not isinstance(checkpoints, str | bool | Memory | Schedule | Sequence | None):
         try:
             checkpoints = operator.index(checkpoints)
         except TypeError:
@@ -222,5 +256,6 @@ def storage(
 
 _CHOICES = (
     'give "auto", a number of slots (0: never differentiated in reverse), "all" with a bound on the steps, '
-    "dynloop.Memory(...), or one of adjoint's Online, Periodic, StoreAll, or Binomial for a known number of steps"
+    "dynloop.Memory(...), a list of tiers, or one of adjoint's Online, Periodic, StoreAll, or Binomial for a known "
+    "number of steps"
 )

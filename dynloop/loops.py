@@ -45,6 +45,8 @@ def while_loop(
             a leaf buffer. 0 makes a loop without reverse mode.
             `"all"`: every state, for which `max_steps` must be given.
             `dynloop.Memory("1GiB")`: as many as fit. Also `adjoint.Online`, `Periodic` and `StoreAll`.
+            `[dynloop.Device(8), dynloop.Host(64)]`: in two tiers, the second in pinned memory of the host;
+            together up to 128 slots, or every state of a loop with a smaller bound.
         on_max_steps: what happens when `max_steps` steps were taken and `cond` still holds.
             `"raise"`: an error, also under `jit` and also if only the gradient is used.
             `"stop"`: the partial result. `"nan"`: floating leaves and their gradients become NaN.

@@ -4,8 +4,9 @@ Read in this order: `entry` (the public loops), `functions` and `assembly` (the 
 and made into a loop), `structure` (loops and steps as values), `derived` (what differentiation makes of
 them), `primitives` (the five, declared), then one file for each primitive's meaning and rules, `joint` (how
 reverse mode takes a joint equation apart), `again` and `ordering` (a forward pass run once more, and when),
-`placement` and `descent` (the schedule inside the compiled loop), `batching` and `lanes` (vmap),
-`varying` (shard_map), `dead_code`. `guard`, `observing` and `verifying` are what a running loop tells.
+`placement` and `descent` (the schedule inside the compiled loop), `tiers` and `host_memory` (states on the
+host), `batching` and `lanes` (vmap), `varying` (shard_map), `dead_code`. `guard`, `observing` and `verifying`
+are what a running loop tells.
 Conditionals are `branching` (the user's functions), `branches` (pairs as values), `cond` (the primitive)
 and `branch_lanes` (vmap). `reporting` tells `dynloop.explain` what loops do;
 `staging` is what `@dynloop.loop` asks for beside them.

@@ -253,7 +253,7 @@ class Batching:
 
     def cache_places(self, primal: Loop) -> Places:
         """Steps are batched behind other lanes where they stop by themselves, buffers behind their rows and lanes."""
-        kept = pick(self.masks.carry[: primal.carries], primal.is_kept)
+        kept = primal.of_buffers(self.masks.carry[: primal.carries])
         return [self.at if self.differs else None, *axes(kept, 1 + self.at)]
 
     def cache(self, primal: Loop, state: list[Any], cache: list[Any], dims: list[Any]) -> list[Any]:
@@ -261,7 +261,12 @@ class Batching:
 
         One that a batched `lax.cond` mixed is useless: run forward again.
         """
-        if self.differs != (dims[0] is not None):
+        is_moved = any(
+            x != place and internals.is_on_host(jax.typeof(b))
+            for b, x, place in zip(cache, dims, self.cache_places(primal), strict=False)
+        )
+        # Nor is anything done with a buffer of the host but to write and read its rows.
+        if self.differs != (dims[0] is not None) or is_moved:
             return forward_p.bind(*state, loop=unobserved(primal))[primal.carries + primal.ys :][: len(cache)]
         return self.axis.bring_all(cache, dims, self.cache_places(primal)[: len(cache)])
 
@@ -279,7 +284,8 @@ class Batching:
 
 def kept_mask(loop: Loop, carry: Mask, buffers: Sequence[Any]) -> Mask:
     """Carries that are batched themselves or in the buffers."""
-    return either(carry, tuple(merge(loop.is_kept, mask_of(buffers), [False] * loop.carries)))
+    batched = mask_of(buffers)[:: loop.buffers_per_leaf]
+    return either(carry, tuple(merge(loop.is_kept, batched, [False] * loop.carries)))
 
 
 def batch_run(primitive: Any) -> None:
@@ -300,7 +306,7 @@ def batch_tangent(axis_data: Any, args: Any, dims: Any, *, loop: Loop) -> Any:
     a, d = arguments(loop, args), arguments(loop, dims)
     nc, nk, n_dot = len(a.constants), len(a.carry), len(a.constants_dot)
     swept = swept_loop(loop)
-    given = kept_mask(swept, mask_of(d.carry), d.cache[1:] or [None] * sum(swept.is_kept))
+    given = kept_mask(swept, mask_of(d.carry), d.cache[1:] or [None] * swept.buffer_count)
     batching = Batching(axis_data, loop, mask_of([*d.constants, *d.constants_dot]), given + mask_of(d.carry_dot))
     c, c_dot, k, k_dot = cut(batching.state_places(), nc, n_dot, nk, len(a.carry_dot))
     bring_all = batching.axis.bring_all

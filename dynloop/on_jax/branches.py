@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from dynloop.on_jax import internals
 from dynloop.on_jax.flat import Mask, complement, cut, merge, pick
 from dynloop.on_jax.probe import perturbed_outputs
+from dynloop.on_jax.tiers import in_branch
 from dynloop.on_jax.traced import Traced, pushforward, remembered, tangent_avals, with_active, zeros
 
 
@@ -291,12 +292,14 @@ def _outputs_and_linear(
     assert branches.linearity is not None
     if origin := branches.origin:
         function = with_active(origin.branches[which], origin.inputs, primals)
-        outputs, push = jax.linearize(function, *pick(primals, origin.inputs))
+        with in_branch():
+            outputs, push = jax.linearize(function, *pick(primals, origin.inputs))
         return outputs, lambda *t: pick(push(*t), origin.outputs)
     is_tangent, is_tangent_out = branches.linearity
     at_zero = zeros(pick(branches.inputs, is_tangent))
     whole = merge(complement(is_tangent), primals, branches.inputs)
-    outputs, push = jax.linearize(with_active(branches[which], is_tangent, whole), *at_zero)
+    with in_branch():
+        outputs, push = jax.linearize(with_active(branches[which], is_tangent, whole), *at_zero)
     return pick(outputs, complement(is_tangent_out)), lambda *t: pick(push(*t), is_tangent_out)
 
 

@@ -13,9 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from dynloop.checkpoints import Layout
 from dynloop.on_jax.placement import I32, Binomials, entry, known_stack, stack_of
-from dynloop.on_jax.rows import get, put
+from dynloop.on_jax.tiers import Buffers
 
 Advance = Callable[[Array, list[Array]], list[Array]]
 
@@ -59,8 +58,9 @@ class Descent:
     is_known: the number of steps was known when the states were stored.
     """
 
-    def __init__(self, layout: Layout, advance: Advance, steps: Array, stored: Array, is_known: bool):
-        self.layout, self.advance = layout, advance
+    def __init__(self, buffers: Buffers, advance: Advance, steps: Array, stored: Array, is_known: bool):
+        self.buffers, self.layout, self.advance = buffers, buffers.layout, advance
+        layout = self.layout
         self.binomials = None if self.layout.is_complete else Binomials(self.layout.slots)
         self.place = np.arange(self.layout.slots + 1, dtype=np.int32)
         # The forward pass left a run in the leaf rows; without them the first run is yet to be made.
@@ -128,10 +128,10 @@ class Descent:
                 row = jnp.where(split.is_leaf, self.leaf_row(i), entry(self.rows, top + 1))
             else:
                 row = entry(self.rows, top + i - split.start)
-            return i, state, put(buffers, state, row)
+            return i, state, self.buffers.put(buffers, state, row)
 
         source = entry(sweep.states, sweep.source) * self.layout.block
-        start = (source, get(buffers, entry(self.rows, sweep.source)), buffers)
+        start = (source, self.buffers.get(buffers, entry(self.rows, sweep.source)), buffers)
         return lax.while_loop(lambda w: w[0] < split.stop, run_and_store, start)[2]
 
     def leaf_row(self, i: Array) -> Array:

@@ -52,14 +52,17 @@ def meaning(*args: Any, loop: Loop) -> list[Any]:
 
         step = plain_step
 
-    # Filled with the first state, which every dtype has, typed keys too; no row is read before it is written.
-    buffers = [lax.broadcast(x, (layout.rows,)) for x in pick(run.inputs, loop.is_kept)]
+    rooms = loop.buffers
+    buffers = rooms.filled(pick(run.inputs, loop.is_kept))
     first_leaf_row = layout.rows - layout.leaf
 
     def leaf_step(w: Any) -> Any:
         i, run, buffers, ys = w
         if layout.leaf:
-            buffers = put(buffers, pick(run.inputs, loop.is_kept), first_leaf_row + lax.rem(i, np.int32(layout.leaf)))
+            # Behind the slots, leaf rows lie on the device.
+            put_leaf = rooms.put_on_device if layout.slots else rooms.put
+            row = first_leaf_row + lax.rem(i, np.int32(layout.leaf))
+            buffers = put_leaf(buffers, pick(run.inputs, loop.is_kept), row)
         run, y = step(i, run)
         return i + 1, run, buffers, put(ys, y, loop.row(i))
 
@@ -95,7 +98,7 @@ def _store_and_run(
         number, (i, run, buffers, ys), stored = w
         block = lax.div(i, np.int32(layout.block))
         store = stores.at(number, block)
-        buffers = put(buffers, pick(run.inputs, loop.is_kept), store.slot)
+        buffers = loop.buffers.put(buffers, pick(run.inputs, loop.is_kept), store.slot)
         if store.freed is not None:
             stored = jnp.where(jnp.any(rows[:, None] == store.freed, axis=1), NEVER, stored)
         stored = jnp.where(rows == store.slot, block, stored)
@@ -109,11 +112,12 @@ def _store_and_run(
 
 def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, loop: Loop) -> tuple[list[Any], list[Any]]:
     joint, masks, args = joint_arguments(loop, primals, tangents)
-    out, cache = cut(forward_p.bind(*args, loop=joint), joint.carries + joint.ys, 1 + sum(joint.is_kept))
+    out, cache = cut(forward_p.bind(*args, loop=joint), joint.carries + joint.ys, 1 + joint.buffer_count)
     k, dk, y, dy = joint.split_outputs(out)
-    meta, buffers, buffers_dot = cut(cache, 1, sum(loop.is_kept), sum(pick(loop.is_kept, masks.carry)))
+    has_tangent = loop.of_buffers(masks.carry)
+    meta, buffers, buffers_dot = cut(cache, 1, loop.buffer_count, sum(has_tangent))
     results = [*k, *y, *meta, *buffers]
-    mask = (*masks.outputs, False, *pick(masks.carry, loop.is_kept))
+    mask = (*masks.outputs, False, *has_tangent)
     return results, spread([*dk, *dy, *buffers_dot], mask, results)
 
 

@@ -29,6 +29,7 @@ try:
     _DEAD_CODE = pe.dce_rules
     _CHECKPOINTS = pe.partial_eval_jaxpr_custom_rules
     _HAS_NAMED_AXES = vars(extend)["nonempty_axis_env_DO_NOT_USE"]
+    DEVICE, HOST = jax.memory.Space.Device, jax.memory.Space.Host
 except (ImportError, AttributeError, KeyError) as error:
     works = " and ".join(f"jax {version} (Python {python})" for version, python in TESTED.items())
     raise ImportError(
@@ -92,7 +93,15 @@ def set_dead_code(primitive: Any, rule: Callable[[Sequence[bool], Any], tuple[li
 
 def set_lowering(primitive: Any, function: Callable[..., Any]) -> None:
     """`function(*args, **params)` is the primitive's meaning, lowered by tracing it."""
-    mlir.register_lowering(primitive, mlir.lower_fun(function, multiple_results=True))
+    lower = mlir.lower_fun(function, multiple_results=True)
+
+    def rule(context: Any, *args: Any, **params: Any) -> Any:
+        # JAX looks through a program for moves to the host before it lowers it, and leaves out those that it meets in a
+        # program without any; what a primitive stands for it has not looked through.
+        module = context.module_context.replace(all_default_mem_kind=False)
+        return lower(context.replace(module_context=module), *args, **params)
+
+    mlir.register_lowering(primitive, rule)
 
 
 def set_calling_lowering(primitive: Any, function: Callable[..., Any], refusal: Callable[..., Exception]) -> None:
@@ -126,6 +135,8 @@ def zero_tangent_of(x: Any) -> Any:
 
 def instantiate(tangent: Any) -> Any:
     """A symbolic zero becomes an array of zeros, a number an array; an array stays."""
+    if is_zero(tangent) and is_on_host(tangent.aval):
+        return jax.device_put(jnp.zeros(tangent.aval.shape, tangent.aval.dtype), HOST)
     dense = ad.instantiate_zeros(tangent)
     return jnp.asarray(dense) if isinstance(dense, int | float | complex) else dense
 
@@ -166,6 +177,11 @@ def stacked_aval(aval: Aval, rows: int) -> Aval:
 def batched_aval(aval: Aval, size: int, at: int, mesh_axes: tuple[str, ...] | None) -> Aval:
     """The abstract value with a batch axis, which these explicit axes of the mesh divide."""
     return extend.unmapped_aval(size, at, aval, mesh_axes)
+
+
+def is_on_host(aval: Aval) -> bool:
+    """Does it lie in pinned memory of the host?"""
+    return isinstance(aval, jax.core.ShapedArray) and aval.memory_space == HOST
 
 
 def row_aval(aval: Aval) -> Aval:

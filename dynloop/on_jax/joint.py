@@ -20,8 +20,10 @@ from dynloop.on_jax.derived import (
     swept_loop,
 )
 from dynloop.on_jax.flat import Mask, complement, cut, merge, pick
+from dynloop.on_jax.host_memory import on_host, unread
 from dynloop.on_jax.primitives import forward_p, loop_p, reverse_p, reverse_tangent_p, tangent_p
 from dynloop.on_jax.structure import Loop, Masks
+from dynloop.on_jax.tiers import is_in_branch
 
 
 def perturbed(tangents: Sequence[Any]) -> Mask:
@@ -64,7 +66,7 @@ def halves(primitive: Any, params: dict[str, Any]) -> Halves | None:
     out = (*carry, *[True] * ny, *[False] * (loop.ys - ny))
     if primitive is loop_p:
         return Halves((*constants, *carry), out, {"loop": primal_loop(loop)})
-    kept = pick(carry, loop.is_kept)
+    kept = loop.of_buffers(carry)
     if primitive is forward_p:
         return Halves((*constants, *carry), (*out, True, *kept), {"loop": primal_loop(loop)})
     step = params["step"]
@@ -103,13 +105,15 @@ def enter_partial_eval(primitive: Any) -> None:
                 cache, reversible = out[n:], storing_enough(loop)
                 if reversible is not loop:
                     cache = forward_again(swept_loop(reversible), cache[0][..., 0], c, k)[n:]
+                if loop.storage.has_host:
+                    cache = cache[:1] if is_in_branch() or internals.manual_axes() else on_host(cache)
                 out, hints = out[:n], []
             else:
                 # The sweep that this cache is for is known too, and comes first. Kept for this one as well, the cache
                 # would stand beside that of the joint sweep, which whoever reads the cache is split into and
                 # which makes its own; so only the number of steps is handed on, and zeros stand for its tangent.
                 cache, reversible = out[n : n + 1], loop
-                hints = [internals.zeros_of(a) for a in loop.buffer_avals[sum(primal.is_kept) :]]
+                hints = [unread(a) for a in loop.buffer_avals[primal.buffer_count :]]
             linear = tangent_p.bind(*c, *k, *cache, *dc, *dk, loop=reversible)
             linear = [*linear, *[internals.as_tracer(trace, x) for x in hints]]
             return merge(complement(parts.outputs), linear, merge(parts.outputs, out, parts.outputs))

@@ -57,6 +57,10 @@ def _events_of_blocks(layout: Layout, limit: int) -> StoreEvents:
     else:
         table = adjoint.store_table(layout.slots, limit)
         states, slots, freed = (np.asarray(x, np.int64) for x in (table.states, table.slots, table.freed))
+        if layout.host:
+            # Slot 0 keeps state 0, the one that is touched least, and goes to the host; the next ones to the device, so
+            # that a short loop moves nothing but state 0.
+            slots, freed = (np.where(x < 0, x, (x - 1) % layout.slots) for x in (slots, freed))
     steps = np.minimum(states * layout.block, NEVER)
     return StoreEvents(steps.astype(np.int32), slots.astype(np.int32), freed.astype(np.int32))
 
@@ -100,7 +104,21 @@ class KnownStores:
         # The right gap of a split keeps its number of sweeps.
         following = block + self.binomials.first_offset(length, slots, self.level)
         is_last = (slots <= 1) | (following >= self.end)
-        return Store(number, None, jnp.where(is_last, NEVER, following * np.int32(self.layout.block)))
+        next_step = jnp.where(is_last, NEVER, following * np.int32(self.layout.block))
+        if self.layout.host:
+            number = lax.rem(number + first_row(self.layout, self.end), np.int32(self.layout.slots))
+        return Store(number, None, next_step)
+
+
+def first_row(layout: Layout, end: Array) -> Array:
+    """The row of state 0 where the number of steps is known; the next places have the next rows, round and round.
+
+    The oldest states are touched least (Stumm & Walther 2009), so of the places that `end` blocks need the newest ones
+    have the rows of the device, which come first.
+    """
+    device = layout.slots - layout.host
+    needed = jnp.clip(end, device, layout.slots)
+    return lax.rem(layout.slots + device - needed, np.int32(layout.slots))
 
 
 class Binomials:
@@ -160,12 +178,17 @@ class Stack(NamedTuple):
 
 def known_stack(layout: Layout, stored: Array, end: Array) -> Stack:
     """All of the stored states, which `KnownStores` placed for a loop of `end` blocks."""
-    place = np.arange(layout.slots + 1, dtype=np.int32)
+    place, rows = np.arange(layout.slots + 1, dtype=np.int32), None
+    if layout.host:
+        first, s = first_row(layout, end), np.int32(layout.slots)
+        rows = jnp.where(place < s, lax.rem(place + first, s), s)
+        twice = jnp.concatenate([stored[:s], stored[:s]])
+        stored = jnp.concatenate([lax.dynamic_slice_in_dim(twice, first, layout.slots), stored[s:]])
     top = jnp.sum(stored < end, dtype=I32) - 1
     following = jnp.minimum(lax.pad(stored, np.int32(NEVER), [(-1, 1, 0)]), end)
     table = Binomials(layout.slots).table[layout.slots - place]
     levels = jnp.sum(table < jnp.where(stored < end, following - stored, 0)[:, None], axis=1, dtype=I32)
-    return Stack(jnp.asarray(place), stored, levels, top, top)
+    return Stack(jnp.asarray(place) if rows is None else rows, stored, levels, top, top)
 
 
 class Choice(NamedTuple):
@@ -197,8 +220,13 @@ def stack_of(layout: Layout, stored: Array, end: Array) -> Stack:
         top = jnp.sum(stored < end, dtype=I32) - 1
         return Stack(jnp.asarray(place), stored, jnp.zeros_like(stored), top, top)
     binomials = Binomials(s)
+    order = place
+    if layout.host:
+        # Of the rows that hold nothing those of the host come first: a low place is touched less than a high one.
+        order = np.concatenate([place[layout.first_host_row : s], place[: layout.first_host_row], place[s:]])
+        stored = jnp.concatenate([stored[layout.first_host_row : s], stored[: layout.first_host_row], stored[s:]])
     # A stable sort: the working row, which holds nothing, stays last.
-    states, rows = lax.sort((stored, jnp.asarray(place)), num_keys=1)
+    states, rows = lax.sort((stored, jnp.asarray(order)), num_keys=1)
     newest = lax.argmin(states < end, 0, I32) - 1
     latest = entry(states, newest)
 

@@ -33,6 +33,7 @@ from dynloop.on_jax.verifying import Check
 
 def meaning(*args: Any, loop: Loop, step: Step, is_joint: bool) -> list[Any]:
     (constants, _, (meta,), buffers), (cotangents, y_cotangents) = arguments(loop, step, args)
+    buffers = loop.buffers.recognised(buffers)
     sums = zeros(sum_avals(loop, step))
     is_stacked = step.is_stacked
     ended = lanes.Ended(loop, constants, meta[..., 0]) if loop.lanes else None
@@ -75,7 +76,7 @@ def meaning(*args: Any, loop: Loop, step: Step, is_joint: bool) -> list[Any]:
 
         def one(w: Any) -> Any:
             end, (cotangents, sums, check) = w
-            state = get(buffers, row_of(end - 1))
+            state = loop.buffers.get(buffers, row_of(end - 1))
             increments, cotangents = turn(end - 1, state, cotangents)
             check = check and check.after(state, advance(end - 1, state), end < steps)
             return end - 1, (cotangents, added(end - 1, sums, increments), check)
@@ -83,7 +84,7 @@ def meaning(*args: Any, loop: Loop, step: Step, is_joint: bool) -> list[Any]:
         return lax.while_loop(lambda w: w[0] > first, one, (end, flowing))
 
     report = loop.observed and loop.observed.report
-    check = Check.begin(buffers, loop.number(0)) if report else None
+    check = Check.begin(pick(loop.carry_avals, loop.is_kept), loop.number(0)) if report else None
 
     def results(flowing: Any) -> list[Any]:
         cotangents, sums, check = flowing
@@ -92,7 +93,7 @@ def meaning(*args: Any, loop: Loop, step: Step, is_joint: bool) -> list[Any]:
     if not loop.layout.slots:
         return results(reverse_run(loop.number(0), steps, lambda i: i, buffers, (cotangents, sums, check))[1])
 
-    descent = Descent(loop.layout, advance, steps, meta[1:], is_known=loop.count is not None)
+    descent = Descent(loop.buffers, advance, steps, meta[1:], is_known=loop.count is not None)
 
     def one_round(w: Any) -> Any:
         sweep, buffers, flowing = w
@@ -109,7 +110,7 @@ def meaning(*args: Any, loop: Loop, step: Step, is_joint: bool) -> list[Any]:
 def arguments(loop: Loop, step: Step, flat: Sequence[Any]) -> tuple[list[list[Any]], list[list[Any]]]:
     """(constants, carry, [meta], buffers), (cotangents of the carry, of the ys)."""
     rest, ct, y = step.cut(flat)
-    return cut(rest, loop.constants, loop.carries, 1, sum(loop.is_kept)), [ct, y]
+    return cut(rest, loop.constants, loop.carries, 1, loop.buffer_count), [ct, y]
 
 
 def sum_avals(loop: Loop, step: Step) -> list[Any]:
@@ -136,8 +137,7 @@ def jvp(
         return reverse_p.bind(*primals, **params), reverse_p.bind(*state, *cache, *ct_dot, *y_dot, **params)
     joint, masks, args = joint_arguments(loop, state, state_dot)
     big_step = joint_step(step, loop, masks)
-    has_tangent = pick(masks.carry, loop.is_kept)
-    buffers_dot = [internals.instantiate(t) for t in pick(cache_dot[1:], has_tangent)]
+    buffers_dot = [internals.instantiate(t) for t in pick(cache_dot[1:], loop.of_buffers(masks.carry))]
     seeds = [*ct, *ct_dot, *y, *y_dot]
     out = reverse_p.bind(*args, *cache, *buffers_dot, *seeds, loop=joint, step=big_step, is_joint=True)
     sums, sums_dot, ct, ct_dot = cut(out, step.sums, step.sums, step.cotangents, step.cotangents)

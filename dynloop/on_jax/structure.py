@@ -19,6 +19,7 @@ from dynloop import checkpoints
 from dynloop.on_jax import internals
 from dynloop.on_jax.flat import Mask, complement, cut, merge, pick
 from dynloop.on_jax.rows import get
+from dynloop.on_jax.tiers import Buffers
 from dynloop.on_jax.traced import Traced, zeros
 
 
@@ -153,8 +154,24 @@ class Loop:
         return (True,) * self.carries if self.kept is None else self.kept
 
     @property
+    def buffers(self) -> Buffers:
+        return Buffers(self.layout, self.storage.has_host)
+
+    @property
     def buffer_avals(self) -> list[Any]:
-        return [internals.stacked_aval(a, self.layout.rows) for a in pick(self.carry_avals, self.is_kept)]
+        return self.buffers.avals(pick(self.carry_avals, self.is_kept))
+
+    @property
+    def buffer_count(self) -> int:
+        return sum(self.is_kept) * self.buffers_per_leaf
+
+    @property
+    def buffers_per_leaf(self) -> int:
+        return 2 if self.storage.has_host else 1
+
+    def of_buffers(self, of_carry: Sequence[Any]) -> list[Any]:
+        """For each buffer what is given for each leaf of the carry."""
+        return [x for x in pick(of_carry, self.is_kept) for _ in range(self.buffers_per_leaf)]
 
     def whole(self, state: Sequence[Any]) -> list[Any]:
         """A stored state with something in the place of what nobody reads."""

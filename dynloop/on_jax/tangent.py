@@ -70,7 +70,7 @@ def transpose(cotangents: Sequence[Any], *args: Any, loop: Loop) -> list[Any]:
     a = arguments(loop, args)
     seeds = [internals.instantiate(ct) for ct in cotangents]
     swept, cache = swept_loop(loop), a.cache
-    if len(cache) < 1 + sum(swept.is_kept):
+    if len(cache) < 1 + swept.buffer_count:
         loop = storing_enough(loop)
         swept = unobserved(swept_loop(loop))
         # Not before the seeds are there: until then the cache of another sweep may fill the memory.

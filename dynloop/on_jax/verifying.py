@@ -34,8 +34,9 @@ class Check(NamedTuple):
     is_changed: Array
 
     @staticmethod
-    def begin(buffers: Sequence[Array], number: Any) -> "Check":
-        nothing = [internals.zeros_of(internals.row_aval(jax.typeof(b))) for b in buffers]
+    def begin(state: Sequence[Any], number: Any) -> "Check":
+        """state: abstract values."""
+        nothing = [internals.zeros_of(a) for a in state]
         return Check(nothing, number.astype(jnp.float32), number > 0)
 
     def after(self, state: list[Array], made: list[Array], is_compared: Array) -> "Check":

@@ -111,6 +111,11 @@ def run(
         is_counted=is_counted,
         where="" if torch.compiler.is_compiling() else location(body),
     )
+    if store.has_host:
+        raise ArgumentError(
+            f"{form.name}: checkpoints={options.checkpoints!r} names memory of the host, which loops on JAX alone can "
+            "use; on PyTorch give a number of slots or dynloop.Memory(...)"
+        )
     carry, numbers = tuple(given), (None,) * len(given)
     if not all(isinstance(x, Tensor) for x in given):
         carry, numbers = _converted(form.name, given, paths_of(tree), device_of(given, xs))

@@ -165,7 +165,7 @@ BAD_OPTIONS: list[tuple[dict[str, Any], type[DynloopError], list[str]]] = [
     ({"checkpoints": -1}, ArgumentError, ["checkpoints=-1 is negative", 'give "auto", a number of slots']),
     ({"checkpoints": 2.0}, ArgumentTypeError, ["checkpoints is a float (2.0)", 'give "auto", a number of slots']),
     ({"checkpoints": True}, ArgumentTypeError, ["checkpoints is a bool (True)"]),
-    ({"checkpoints": [4]}, ArgumentTypeError, ["checkpoints is a list ([4])"]),
+    ({"checkpoints": [4]}, ArgumentTypeError, ["checkpoints has an int (4) among its tiers", "dynloop.Device(8)"]),
     ({"checkpoints": "some"}, ArgumentError, ["checkpoints='some' is unknown", "dynloop.Memory(...)"]),
     ({"checkpoints": "all"}, ArgumentError, ["checkpoints='all' needs room", "give max_steps="]),
     ({"checkpoints": adjoint.StoreAll()}, ArgumentError, ["checkpoints=StoreAll() needs room", "give max_steps="]),

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
-from jax import lax
+from jax import export, lax
 
 from dynloop.on_jax import internals
 
@@ -33,6 +33,30 @@ def test_rows_and_batches_keep_the_layout_of_explicit_axes():
         }
         assert [internals.explicit_sharding(aval).spec for aval in layouts.values()] == list(layouts)
     assert internals.row_aval(jax.typeof(jnp.ones((4, 3)))).shape == (3,)
+
+
+def test_a_value_moves_to_the_host_and_back():
+    there = jax.jit(lambda x: jax.device_put(x, internals.HOST))(X)
+    back = jax.jit(lambda x: jax.device_put(x, internals.DEVICE))(there)
+    assert [x.sharding.memory_kind for x in (there, back)] == ["pinned_host", "device"]
+    assert [internals.is_on_host(jax.typeof(x)) for x in (X, there, back)] == [False, True, False]
+    assert float(back) == float(X)
+
+
+def test_what_lies_on_the_host_becomes_a_zero_there():
+    there = jax.device_put(X, internals.HOST)
+    zero = internals.instantiate(internals.zero_tangent_of(there))
+    assert (zero.sharding.memory_kind, float(zero)) == ("pinned_host", 0.0)
+
+
+def test_a_move_inside_of_what_a_primitive_stands_for_is_lowered():
+    """JAX leaves moves out of a program in which it has seen none."""
+    primitive = internals.new_primitive("moves")
+    primitive.def_abstract_eval(lambda aval: [aval])
+    moved = lambda x: [jax.device_put(jax.device_put(x, internals.HOST), internals.DEVICE)]
+    internals.set_lowering(primitive, moved)
+    program = export.export(jax.jit(lambda x: primitive.bind(x)[0]), platforms=["cuda"])(X).mlir_module()
+    assert program.count("annotate_device_placement") == 2
 
 
 def test_outputs_that_are_inputs_are_found():

@@ -1,16 +1,20 @@
-"""How long rewriting takes, and how long a loop that stays Python's."""
+"""How long `@dynloop.loop` takes to rewrite forty lines, and an iteration of a loop that stays Python's.
 
+    python -m benchmarks.decorator_time
+
+Times are those of the quickest of several calls, by the process's own clock.
+"""
+
+import platform
 import time
 import timeit
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 import dynloop
 from tests.syntax.programs import defined
 
-pytestmark = pytest.mark.versions
+STEPS = 20_000
 
 FORTY_LINES = """
 def f(a, b, c, v):
@@ -59,16 +63,8 @@ def f(a, b, c, v):
 
 
 def fastest(function: Callable[[], Any], times: int) -> float:
-    """Seconds of the quickest of several calls, by the process's own clock, without collections of garbage."""
+    """Seconds of the quickest of several calls."""
     return min(timeit.repeat(function, timer=time.process_time, number=1, repeat=times))
-
-
-def test_rewriting_forty_lines_takes_less_than_ten_milliseconds() -> None:
-    function = defined(FORTY_LINES)
-    assert FORTY_LINES.count("\n") >= 40
-    # Several rounds, of which one has to find the machine idle.
-    rounds = (fastest(lambda: dynloop.loop(function), 20) for _ in range(20))
-    assert any(seconds < 0.010 for seconds in rounds)
 
 
 def sums(n):
@@ -121,15 +117,23 @@ def items(n):
     return v
 
 
-@pytest.mark.parametrize("function", [sums, branches, jumps, nested, items], ids=lambda f: f.__name__)
-def test_an_iteration_of_python_takes_at_most_twice_its_time(function: Callable[[int], Any]) -> None:
-    rewritten, steps = dynloop.loop(function), 20_000
-    assert rewritten(steps) == function(steps)
-    ratios = []
-    for _ in range(5):
-        # In turns, since what else the machine does changes from one second to the next.
-        pairs = [(fastest(lambda: rewritten(steps), 1), fastest(lambda: function(steps), 1)) for _ in range(5)]
-        ratios.append(min(a for a, _ in pairs) / min(b for _, b in pairs))
-        if ratios[-1] < 2:
-            break
-    assert min(ratios) < 2, ratios
+def ratio(function: Callable[[int], Any]) -> float:
+    """The rewritten loop's time by the plain one's, in turns, since what else the machine does changes."""
+    rewritten = dynloop.loop(function)
+    assert rewritten(STEPS) == function(STEPS)
+    pairs = [(fastest(lambda: rewritten(STEPS), 1), fastest(lambda: function(STEPS), 1)) for _ in range(25)]
+    return min(a for a, _ in pairs) / min(b for _, b in pairs)
+
+
+def main() -> None:
+    print(f"Python {platform.python_version()}, {platform.processor() or platform.machine()}")
+    function = defined(FORTY_LINES)
+    print(
+        f"rewriting {FORTY_LINES.count(chr(10)) - 1} lines: {1e3 * fastest(lambda: dynloop.loop(function), 200):.1f} ms"
+    )
+    for one in (sums, branches, jumps, nested, items):
+        print(f"{one.__name__:10s} {ratio(one):.2f} times the plain loop's time")
+
+
+if __name__ == "__main__":
+    main()
