@@ -1,7 +1,7 @@
 """Thirty constructs of Python through three decorators: what each makes of them where arrays decide.
 
     pip install -e ".[jax]" drjit==1.5.0 diastatic-malt==2.15.3
-    python benchmarks/decorators.py
+    python -m benchmarks.decorators
 
 dynloop stages on JAX. Dr.Jit's `@drjit.syntax` runs on its LLVM backend. AutoGraph is the front end of
 TensorFlow, here as the package diastatic-malt, which leaves its operators to whoever uses it: they are given JAX's
@@ -13,22 +13,25 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import drjit as dr
-import drjit.llvm as llvm
 import jax
 import jax.numpy as jnp
-import malt
-import malt.operators
 import numpy as np
-from malt.operators import py_builtins
 
 import dynloop
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.syntax.constructs import FOUND, Construct, Solver
+
+# By name, as the tests' environment, in which types are checked, has neither.
+dr: Any = import_module("drjit")
+llvm: Any = import_module("drjit.llvm")
+malt: Any = import_module("malt")
+malt_operators: Any = import_module("malt.operators")
+py_builtins: Any = import_module("malt.operators.py_builtins")
 
 
 def is_traced(x: Any) -> bool:
