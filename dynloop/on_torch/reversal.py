@@ -49,6 +49,7 @@ class Work:
         self.check = Check(program.observers)
 
     def advance(self, i: int, carry: Tensors) -> Tensors:
+        self.program.ask_again(self.run, self.constants, carry)
         with torch.no_grad():
             return self.program.step(self.constants, i, carry, self.program.rows(i, self.xs))[0]
 
@@ -61,6 +62,7 @@ class Work:
 
     def turn(self, i: int, state: Tensors) -> None:
         program = self.program
+        program.ask_again(self.run, self.constants, state)
         since = engine.next_sequence_number()
         carry = with_gradient(state)
         row = program.row(i) if program.length is not None else 0

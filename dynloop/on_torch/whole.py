@@ -100,7 +100,7 @@ def ran(program: Program, run: Course, tensors: Tensors) -> tuple[Tensors, int]:
         if program.tell is not None and run.is_first:
             program.tell(i, carry)
         i += 1
-    ys = stacked if stacked is not None else program.nothing_stacked(constants, init, xs)
+    ys = stacked or (program.nothing_stacked(constants, init, xs) if i == 0 else [])
     if run.is_first:
         run.surroundings.finish()
         run.of_ys = tuple(is_differentiable(y) for y in ys)
