@@ -235,9 +235,12 @@ def program_of(
     has_count = isinstance(count, Tensor)
     constants = (*([count] if has_count else []), *originals)
     skipped = int(has_count)
+    is_recorded = torch.is_grad_enabled()
 
     def step(constants: Tensors, i: Any, carry: Tensors, rows: Tensors) -> tuple[Tensors, Tensors]:
-        with Substitution(originals, constants[skipped:], (*carry, *rows), outsiders) as substitution:
+        substitution = Substitution(originals, constants[skipped:], (*carry, *rows), outsiders)
+        # A step may ask for the grad mode, and finds that of the call; the operations around it switch it off.
+        with torch.set_grad_enabled(is_recorded or torch.is_grad_enabled()), substitution:
             out = loop.body(i, carry, rows)
         # A tensor that is closed over may be returned as it is.
         return substitution.put(out)

@@ -8,7 +8,7 @@ from dynloop.errors import DerivativeError
 from dynloop.on_torch import engine, schedules
 from dynloop.on_torch.program import Course, Program, pick
 from dynloop.on_torch.states import State
-from dynloop.on_torch.stepping import added, pulled_back, with_gradient
+from dynloop.on_torch.stepping import added, cut_off, pulled_back, with_gradient
 from dynloop.on_torch.structure import Tensors
 from dynloop.on_torch.verifying import Check
 
@@ -51,7 +51,7 @@ class Work:
     def advance(self, i: int, carry: Tensors) -> Tensors:
         self.program.ask_again(self.run, self.constants, carry)
         with torch.no_grad():
-            return self.program.step(self.constants, i, carry, self.program.rows(i, self.xs))[0]
+            return cut_off(self.program.step(self.constants, i, carry, self.program.rows(i, self.xs))[0])
 
     def snapshot(self, carry: Tensors) -> State:
         return State.of(carry, self.run.surroundings)

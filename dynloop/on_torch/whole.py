@@ -93,7 +93,7 @@ def ran(program: Program, run: Course, tensors: Tensors) -> tuple[Tensors, int]:
     carry, i, stacked = init, 0, None
     while program.goes_on(run, constants, i, carry):
         carry, y = program.step(constants, i, carry, program.rows(i, xs))
-        carry = cut_off(carry)
+        carry, y = cut_off(carry), cut_off(y)
         if run.is_first and i == 0:
             run.surroundings.settle()
         stacked = program.written(stacked, i, y)

@@ -165,6 +165,13 @@ def test_a_condition_that_draws_draws_again(checkpoints: Any, is_twice: bool):
     both(run, checkpoints)
 
 
+def test_transformed_steps_run_in_the_grad_mode_of_the_call():
+    body = lambda y: torch.sin(y) * (1.5 if torch.is_grad_enabled() else 1.0)
+    slopes = [torch.func.grad(lambda x, loop=loop: four(loop, body, x)) for loop in (unrolled, dynloop.while_loop)]
+    expected, found = (slope(start().detach()) for slope in slopes)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+
+
 @pytest.mark.parametrize("checkpoints", LOOPS)
 def test_steps_run_again_in_the_grad_mode_of_the_run(checkpoints: Any):
     def run(loop: Any) -> list[Tensor]:
