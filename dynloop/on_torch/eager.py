@@ -23,12 +23,13 @@ from dynloop.on_torch.states import State
 from dynloop.on_torch.status import nan_of
 from dynloop.on_torch.stepping import Walk, apart, check_bound, cut_off
 from dynloop.on_torch.structure import Loop, Outcome, Tensors, bytes_of
-from dynloop.on_torch.substitution import kept_at_work, note_results, resolved
+from dynloop.on_torch.substitution import entered, kept_at_work, note_results, resolved
 from dynloop.on_torch.surroundings import Surroundings, check_devices, without_autocast_cache
 
 
 def run(loop: Loop, carry: Tensors, xs: Tensors, count: Any) -> Outcome:
     """See `structure.Run`."""
+    carry, xs, count = entered((carry, xs, count))
     if debugging.is_on():
         return taped(loop, carry, xs, count)
     if engine.is_transforming():
@@ -63,7 +64,7 @@ def untaped(loop: Loop, init: Tensors, xs: Tensors, walk: Walk) -> Outcome:
     check_bound(loop, walk.is_cut)
     if is_listening():
         count_run(loop, schedule_of(loop, init, walk), bytes_of(init), i)
-    ys = walk.stacked or nothing_stacked(loop, init, xs)
+    ys = walk.stacked or (nothing_stacked(loop, init, xs) if i == 0 else [])
     return outcome(loop, walk, apart((*carry, *ys), init), i)
 
 
@@ -94,8 +95,9 @@ def remembered(loop: Loop, init: Tensors, xs: Tensors, walk: Walk) -> Outcome:
     surroundings.finish()
     check_bound(loop, walk.is_cut)
     count_reversal = count_run(loop, schedule, bytes_of(init), i)
-    walk.stacked = walk.stacked or nothing_stacked(loop, init, xs)
-    ys = tuple(walk.stacked)
+    if i == 0:
+        walk.stacked = nothing_stacked(loop, init, xs)
+    ys = tuple(walk.stacked or ())
     inputs = (*init, *xs, *captured.tensors)
     outputs = apart((*carry, *ys), inputs)
     if any(x.requires_grad for x in inputs):
@@ -142,7 +144,7 @@ def after_run(
         f"body changes what it closes over in place ({', '.join(changed)}), so its steps cannot be run again for a "
         "gradient; put that into the carry"
     )
-    return read, fixed, trouble if changed else None
+    return read, fixed, trouble if changed else surroundings.trouble
 
 
 def taped(loop: Loop, init: Tensors, xs: Tensors, count: Any) -> Outcome:
@@ -159,7 +161,7 @@ def taped(loop: Loop, init: Tensors, xs: Tensors, count: Any) -> Outcome:
             loop.tell(i, carry)
         i += 1
     check_bound(loop, walk.is_cut)
-    ys = nothing_stacked(loop, init, xs)
+    ys = nothing_stacked(loop, init, xs) if not made else []
     if made and loop.length is not None:
         nothing = [torch.zeros_like(x) for x in next(iter(made.values()))]
         rows_of = [made.get(row, nothing) for row in range(loop.length)]

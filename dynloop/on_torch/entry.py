@@ -18,7 +18,9 @@ from dynloop.on_torch import eager, observing
 from dynloop.on_torch.engine import is_at_hand
 from dynloop.on_torch.functions import Form, Promotion, Ys, flat_body, flat_cond
 from dynloop.on_torch.leaves import ARRAYS, NUMBERS, as_tensor, device_of, in_words
+from dynloop.on_torch.searching import search
 from dynloop.on_torch.structure import Loop, Outcome, Tensors, bytes_of, is_differentiable, name_of
+from dynloop.on_torch.surroundings import Surroundings
 from dynloop.on_torch.trees import flatten, paths_of, unflatten
 from dynloop.result import Result, StoppedBecause
 from dynloop.rows import MOST, agreed_length
@@ -145,10 +147,15 @@ def run(
 
 
 def _begun_again_for_numbers(loop: Loop, carry: Tensors, xs: Tensors, count: Any) -> Outcome:
+    has_numbers = any(n is not None for n in loop.numbers)
+    surroundings = Surroundings(search(loop.functions)) if has_numbers else None
     while True:
         try:
             return eager.run(loop, carry, xs, count)
         except Promotion as promotion:
+            assert surroundings is not None, "only numbers are promoted"
+            # The first step runs again, and draws and moves the same.
+            surroundings.set(surroundings.first)
             several = zip(carry, loop.numbers, promotion.dtypes, strict=True)
             carry = tuple(x if x.dtype is d else torch.tensor(n, dtype=d, device=x.device) for x, n, d in several)
 

@@ -15,9 +15,8 @@ from torch import Tensor
 
 from dynloop.carry import check_devices, check_leaves, check_structure, ran_with
 from dynloop.errors import ArgumentTypeError, CarryError, described
-from dynloop.on_torch import generators
 from dynloop.on_torch import leaves as leaf
-from dynloop.on_torch.structure import Tensors
+from dynloop.on_torch.structure import Tensors, name_of
 from dynloop.on_torch.trees import flatten, paths_of, unflatten
 
 
@@ -47,10 +46,33 @@ class Promotion(Exception):
 
 
 class Ys:
-    """The tree of what body returns to be stacked, known once it has run."""
+    """The tree of what body returns to be stacked, known once it has run, and the kinds of its leaves."""
 
     def __init__(self) -> None:
         self.tree: Any = None
+        self.kinds: list[tuple[torch.dtype, tuple[int, ...]]] | None = None
+
+    def check(self, form: Form, tree: Any, y: Tensors) -> None:
+        """Every step gives the same."""
+        where, paths = f"{form.name}: what {form.labels[1]} returns to be stacked", paths_of(tree)
+        if tree != self.tree:
+            had = ", ".join(f"y{path}" for path in paths_of(self.tree))
+            raise ArgumentTypeError(
+                f"{where} changed its structure from one step to another: {had or 'None'} at first, then "
+                f"{', '.join(f'y{path}' for path in paths) or 'None'}; return the same structure at every step"
+            )
+        kinds = [(x.dtype, tuple(x.shape)) for x in y]
+        if self.kinds is None:
+            self.kinds = kinds
+        if kinds == self.kinds:
+            return
+        for path, x, (dtype, shape) in zip(paths, y, self.kinds, strict=True):
+            if (x.dtype, tuple(x.shape)) != (dtype, shape):
+                raise ArgumentTypeError(
+                    f"{where} changed from one step to another: y{path} was {name_of(dtype)}{list(shape)} and is "
+                    f"{leaf.in_words(x)}; give each leaf of it one dtype and one shape, such as by .to(torch."
+                    f"{name_of(dtype)})"
+                )
 
 
 def flat_cond(form: Form, cond: Any, tree: Any) -> Callable[..., Tensor]:
@@ -88,16 +110,12 @@ def flat_body(
 ) -> Callable[[Any, Tensors, Tensors], Any]:
     """index: maps the number of steps taken to the index that body gets."""
     name, label = form.name, form.labels[1]
-    # What the first step draws before it turns out that it is to be taken again.
     has_numbers = any(number is not None for number in numbers)
 
     def step(i: Any, carry: Tensors, rows: Tensors) -> tuple[Tensors, Tensors]:
         is_first = has_numbers and isinstance(i, int) and i == 0
-        drawn = None
-        if is_first and not torch.compiler.is_compiling():
-            drawn = generators.states(generators.default_generators())
         given = unflatten(tree, carry)
-        versions = versions_of(carry)
+        versions, versions_of_rows = versions_of(carry), versions_of(rows)
         try:
             if form.has_index:
                 out = body(index(i), given)
@@ -113,10 +131,10 @@ def flat_body(
             out, y = pair(form, out)
         if versions != versions_of(carry):
             raise _changed_in_place(name, label, tree, carry, versions)
+        if versions_of_rows != versions_of(rows):
+            raise _row_changed(form, versions_of_rows, rows)
         after = _leaves_of(name, label, tree, carry, out)
         if is_first and (dtypes := _promoted(numbers, carry, after)):
-            if drawn is not None:
-                generators.set_states(drawn)
             raise Promotion(dtypes)
         _check(name, label, tree, carry, after)
         if not form.has_ys:
@@ -125,12 +143,14 @@ def flat_body(
         if ys.tree is None:
             # Once: a compiled loop may not change what lies outside of it.
             ys.tree = structure
-        if all(isinstance(x, Tensor) for x in found):
-            return after, tuple(found)
-        device = leaf.device_of(after, rows)
-        where = f" in what {label} returned"
-        paths = paths_of(structure)
-        return after, tuple(leaf.as_tensor(name, f"y{p}", x, where, device) for p, x in zip(paths, found, strict=True))
+        if not all(isinstance(x, Tensor) for x in found):
+            device = leaf.device_of(after, rows)
+            where = f" in what {label} returned"
+            several = zip(paths_of(structure), found, strict=True)
+            found = [leaf.as_tensor(name, f"y{p}", x, where, device) for p, x in several]
+        if not torch.compiler.is_compiling():
+            ys.check(form, structure, tuple(found))
+        return after, tuple(found)
 
     return step
 
@@ -162,6 +182,15 @@ def _changed_in_place(name: str, label: str, tree: Any, carry: Sequence[Tensor],
     return CarryError(
         f"{name}: {label} changed {changed} in place; a state must stay as it is, since a gradient may read it again. "
         f"Return a tensor of its own, such as by x + 1 instead of x += 1, or begin {label} with a .clone()"
+    )
+
+
+def _row_changed(form: Form, versions: Sequence[int], rows: Sequence[Tensor]) -> CarryError:
+    several = zip(paths_of(form.rows), versions, versions_of(rows), strict=True)
+    changed = ", ".join(f"x{path}" for path, old, new in several if old != new)
+    return CarryError(
+        f"{form.name}: {form.labels[1]} changed {changed}, a row of xs, in place; a gradient may read it again. "
+        "Return a tensor of its own, such as by x * 2 instead of x.mul_(2)"
     )
 
 

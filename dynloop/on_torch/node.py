@@ -19,7 +19,7 @@ from dynloop.errors import DerivativeError
 from dynloop.on_torch import engine, schedules, transformed
 from dynloop.on_torch.reversal import check_closed, stack_rows
 from dynloop.on_torch.states import State
-from dynloop.on_torch.stepping import Walk, added, pulled_back, with_gradient
+from dynloop.on_torch.stepping import Walk, added, cut_off, pulled_back, with_gradient
 from dynloop.on_torch.structure import Loop, Tensors, is_differentiable
 from dynloop.on_torch.substitution import Substitution, Witness
 from dynloop.on_torch.surroundings import Surroundings
@@ -109,7 +109,13 @@ class Backward:
         self.check.finish()
 
     def advance(self, i: int, carry: Tensors) -> Tensors:
-        return self.loop.body(i, carry, self.past.walk.rows(i))[0]
+        # As the step ran at first: with a graph, which a step may ask about, and which is dropped.
+        with torch.enable_grad():
+            after = cut_off(self.loop.body(i, carry, self.past.walk.rows(i))[0])
+            if self.loop.cond is not None and self.past.surroundings.is_moving and i + 1 < self.past.steps:
+                # For what it draws and moves; the states were kept after the condition had been asked.
+                self.loop.cond(*after)
+        return after
 
     def snapshot(self, carry: Tensors) -> State:
         return State.of(carry, self.past.surroundings)

@@ -78,6 +78,7 @@ class Program:
     is_synchronous: bool = False
     tell: Callable[[int, Sequence[Tensor]], None] | None = None
     observers: tuple[Observer, ...] = ()
+    functions: tuple[Any, ...] = ()
     primal: "Program | None" = None
     lanes: Lanes | None = None
 
@@ -86,6 +87,8 @@ class Program:
     def goes_on(self, run: Course, constants: Tensors, i: int, carry: Tensors) -> bool:
         """Whether step i follows; notes in the run that the bound alone forbids it."""
         if run.steps is not None:
+            if i < run.steps:
+                self.ask_again(run, constants, carry)
             return i < run.steps
         count = int(constants[0]) if self.has_count else self.count
         if count is not None and i >= (agreed(count, torch.int64) if self.is_synchronous else count):
@@ -96,6 +99,12 @@ class Program:
                 return False
         run.is_cut = self.bound is not None and i >= self.bound
         return not run.is_cut
+
+    def ask_again(self, run: Course, constants: Tensors, carry: Tensors) -> None:
+        """The condition, before a step that runs again: for what it draws and moves."""
+        if self.cond is not None and run.surroundings.is_moving:
+            with torch.no_grad():
+                self.cond(constants, carry)
 
     def holds(self, constants: Tensors, i: int, carry: Tensors) -> Tensor:
         """The same for one lane, without the bound."""
@@ -133,7 +142,7 @@ class Program:
             ys = lanes.base.nothing_stacked(tuple(one), tuple(x[0] for x in init[2:]), tuple(rows))
             return [y.new_zeros((self.length, lanes.size, *y.shape[1:])) for y in ys]
         step = lambda carry, rows: self.step(constants, 0, carry, rows)
-        return zeros_like_ys(self.name, self.label, self.length, step, init, xs)
+        return zeros_like_ys(self.name, self.label, self.length, step, init, xs, self.functions)
 
     # ---- arguments and results
 
@@ -226,9 +235,12 @@ def program_of(
     has_count = isinstance(count, Tensor)
     constants = (*([count] if has_count else []), *originals)
     skipped = int(has_count)
+    is_recorded = torch.is_grad_enabled()
 
     def step(constants: Tensors, i: Any, carry: Tensors, rows: Tensors) -> tuple[Tensors, Tensors]:
-        with Substitution(originals, constants[skipped:], (*carry, *rows), outsiders) as substitution:
+        substitution = Substitution(originals, constants[skipped:], (*carry, *rows), outsiders)
+        # A step may ask for the grad mode, and finds that of the call; the operations around it switch it off.
+        with torch.set_grad_enabled(is_recorded or torch.is_grad_enabled()), substitution:
             out = loop.body(i, carry, rows)
         # A tensor that is closed over may be returned as it is.
         return substitution.put(out)
@@ -256,5 +268,6 @@ def program_of(
         is_synchronous=loop.options.sync is not None,
         tell=loop.tell,
         observers=loop.options.observers,
+        functions=loop.functions,
     )
     return program, constants

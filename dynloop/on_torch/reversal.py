@@ -8,7 +8,7 @@ from dynloop.errors import DerivativeError
 from dynloop.on_torch import engine, schedules
 from dynloop.on_torch.program import Course, Program, pick
 from dynloop.on_torch.states import State
-from dynloop.on_torch.stepping import added, pulled_back, with_gradient
+from dynloop.on_torch.stepping import added, cut_off, pulled_back, with_gradient
 from dynloop.on_torch.structure import Tensors
 from dynloop.on_torch.verifying import Check
 
@@ -49,8 +49,9 @@ class Work:
         self.check = Check(program.observers)
 
     def advance(self, i: int, carry: Tensors) -> Tensors:
+        self.program.ask_again(self.run, self.constants, carry)
         with torch.no_grad():
-            return self.program.step(self.constants, i, carry, self.program.rows(i, self.xs))[0]
+            return cut_off(self.program.step(self.constants, i, carry, self.program.rows(i, self.xs))[0])
 
     def snapshot(self, carry: Tensors) -> State:
         return State.of(carry, self.run.surroundings)
@@ -61,6 +62,7 @@ class Work:
 
     def turn(self, i: int, state: Tensors) -> None:
         program = self.program
+        program.ask_again(self.run, self.constants, state)
         since = engine.next_sequence_number()
         carry = with_gradient(state)
         row = program.row(i) if program.length is not None else 0

@@ -12,22 +12,35 @@ from torch import Tensor
 
 from dynloop.errors import ArgumentError
 from dynloop.on_torch.engine import DataDependentOutputException, FakeTensorMode
+from dynloop.on_torch.searching import search
 from dynloop.on_torch.structure import Loop, Tensors
+from dynloop.on_torch.surroundings import Surroundings
 
 
 def nothing_stacked(loop: Loop, carry: Tensors, xs: Tensors) -> list[Tensor]:
     """Zeros for every y."""
     if loop.length is None:
         return []
-    return zeros_like_ys(loop.name, loop.labels[1], loop.length, partial(loop.body, 0), carry, xs)
+    return zeros_like_ys(loop.name, loop.labels[1], loop.length, partial(loop.body, 0), carry, xs, loop.functions)
 
 
 def zeros_like_ys(
-    name: str, label: str, length: int, step: Callable[[Tensors, Tensors], Any], carry: Tensors, xs: Tensors
+    name: str,
+    label: str,
+    length: int,
+    step: Callable[[Tensors, Tensors], Any],
+    carry: Tensors,
+    xs: Tensors,
+    functions: tuple[Any, ...],
 ) -> list[Tensor]:
-    """step: maps (carry, rows) to (carry, ys)."""
+    """step: maps (carry, rows) to (carry, ys).   functions: the user's, which it calls."""
     try:
-        with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True):
+        with (
+            # No step runs, so nothing that the step draws, moves or binds may stay so.
+            Surroundings(search(functions)).untouched(),
+            torch.no_grad(),
+            FakeTensorMode(allow_non_fake_inputs=True),
+        ):
             made = [torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in carry]
             rows = [torch.empty(x.shape[1:], dtype=x.dtype, device=x.device) for x in xs]
             y = step(tuple(made), tuple(rows))[1]

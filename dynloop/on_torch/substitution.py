@@ -152,6 +152,13 @@ def kept_at_work(f: Callable[..., Any]) -> Callable[..., Any]:
     return again
 
 
+def entered(value: Any) -> Any:
+    """The arguments of a loop as an operation would get them: with what stands for them."""
+    for mode in reversed(at_work()):
+        value = mode.put(value)
+    return value
+
+
 def note_results(xs: Iterable[Tensor]) -> None:
     """What a loop inside of a substitution gives was made inside."""
     for mode in at_work():

@@ -93,14 +93,14 @@ def ran(program: Program, run: Course, tensors: Tensors) -> tuple[Tensors, int]:
     carry, i, stacked = init, 0, None
     while program.goes_on(run, constants, i, carry):
         carry, y = program.step(constants, i, carry, program.rows(i, xs))
-        carry = cut_off(carry)
+        carry, y = cut_off(carry), cut_off(y)
         if run.is_first and i == 0:
             run.surroundings.settle()
         stacked = program.written(stacked, i, y)
         if program.tell is not None and run.is_first:
             program.tell(i, carry)
         i += 1
-    ys = stacked if stacked is not None else program.nothing_stacked(constants, init, xs)
+    ys = stacked or (program.nothing_stacked(constants, init, xs) if i == 0 else [])
     if run.is_first:
         run.surroundings.finish()
         run.of_ys = tuple(is_differentiable(y) for y in ys)

@@ -1,5 +1,6 @@
 """Claims about observers: each real step is told once, and what a gradient runs again is checked, not told."""
 
+import itertools
 from contextlib import nullcontext
 from typing import Any
 
@@ -55,15 +56,15 @@ def test_verify_reports_once_for_each_reversal(take: Any):
 
 
 class Unsteady:
-    """A body that is no function of its carry: what it does depends on how often it has run."""
+    """A body that is no function of its carry: what it does depends on how often it has run, as an iterator counts."""
 
     def __init__(self, changes_integers: bool) -> None:
-        self.calls = 0
+        self.numbers = itertools.count(1)
         self.changes_integers = changes_integers
 
     def __call__(self, c: Any) -> Any:
-        self.calls += 1
-        return c[0] + 1, c[1] * (1 + 0.1 * self.calls), c[2] + (self.calls if self.changes_integers else 1)
+        calls = next(self.numbers)
+        return c[0] + 1, c[1] * (1 + 0.1 * calls), c[2] + (calls if self.changes_integers else 1)
 
 
 def unsteady(changes_integers: bool, report: Any) -> Tensor:

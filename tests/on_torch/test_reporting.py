@@ -11,13 +11,17 @@ import dynloop
 
 
 class Counted:
-    """A body that counts its evaluations."""
+    """A body that counts its evaluations, in a log: a number would be set back after a reversal."""
 
     def __init__(self) -> None:
-        self.calls = 0
+        self.log: list[None] = []
+
+    @property
+    def calls(self) -> int:
+        return len(self.log)
 
     def __call__(self, carry: Any) -> Any:
-        self.calls += 1
+        self.log.append(None)
         return carry[0] + 1, torch.sin(carry[1]) + 0.1 * carry[1]
 
 
