@@ -94,6 +94,3 @@ class TorchEager(Backend):
 
 
 TORCH_EAGER = TorchEager()
-
-
-@dataclass(frozen=True)
