@@ -99,7 +99,12 @@ def set_lowering(primitive: Any, function: Callable[..., Any]) -> None:
         # JAX looks through a program for moves to the host before it lowers it, and leaves out those that it meets in a
         # program without any; what a primitive stands for it has not looked through.
         module = context.module_context.replace(all_default_mem_kind=False)
-        return lower(context.replace(module_context=module), *args, **params)
+        inner = context.replace(module_context=module)
+        out = lower(inner, *args, **params)
+        # The order of effects goes on where the copy has left it.
+        if inner.tokens_out is not None:
+            context.set_tokens_out(inner.tokens_out)
+        return out
 
     mlir.register_lowering(primitive, rule)
 
