@@ -345,8 +345,8 @@ def under(trace: Any) -> Any:
     return extend.set_current_trace(trace)
 
 
-def bind_unknown(trace: Any, primitive: Any, tracers: Sequence[Any], params: dict[str, Any]) -> Any:
-    """What partial evaluation does with a primitive that has no rule: all of it is unknown."""
+def bind_partly(trace: Any, primitive: Any, tracers: Sequence[Any], params: dict[str, Any]) -> Any:
+    """What partial evaluation does with a primitive that has no rule: if any of its inputs is unknown, all of it is."""
     return trace.default_process_primitive(primitive, tracers, params)
 
 

@@ -88,7 +88,7 @@ def enter_partial_eval(primitive: Any) -> None:
         known = [internals.is_known(t) for t in tracers]
         parts = primal_part(primitive, params)
         if parts is None or all(known) or not all(pick(known, parts.inputs)):
-            return internals.bind_unknown(trace, primitive, tracers, params)
+            return internals.bind_partly(trace, primitive, tracers, params)
         loop, primal_args = params["loop"], pick(tracers, parts.inputs)
         with internals.under(trace):
             if primitive is reverse_p:

@@ -57,7 +57,7 @@ def primitive(calls: list[str]) -> Iterator[Any]:
         calls.append("known" if internals.is_known(x) else "unknown")
         # What a rule returns must be a tracer of its trace, whether known or not.
         assert internals.is_known(internals.as_tracer(trace, V))
-        first, _ = internals.bind_unknown(trace, scale, [x], {})
+        first, _ = internals.bind_partly(trace, scale, [x], {})
         with internals.under(trace):
             return [first, 3 * x]
 
