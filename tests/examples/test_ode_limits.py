@@ -10,12 +10,17 @@ import pytest
 from tests.examples.ode_kit import kit, solver
 
 
-def emptied(rate: Any, method: str = "Tsit5") -> Any:
+# Nearly empty: the last steps are such that an attempt of each method misses the vessel's floor.
+END, TOLERANCES = 1.99, {"Tsit5": 1e-6, "Rodas4": 1e-4}
+
+
+def emptied(rate: Any, method: str) -> Any:
     """A vessel that runs empty: (1 - rate t / 2)^2, which steps that are too long leave for where the root is NaN."""
-    return kit().solve(solver(method), lambda t, y: -rate * jnp.sqrt(y), [0.0, 1.9], jnp.array([1.0]))
+    field = lambda t, y: -rate * jnp.sqrt(y)
+    return kit().solve(solver(method, TOLERANCES[method]), field, [0.0, END], jnp.array([1.0]))
 
 
-@pytest.mark.parametrize("method", ["Tsit5", "Rodas4"])
+@pytest.mark.parametrize("method", TOLERANCES)
 def test_a_rejected_step_that_is_no_number_leaves_every_derivative_alone(method: str) -> None:
     level = lambda rate: emptied(rate, method).value[0]
 
@@ -28,16 +33,17 @@ def test_a_rejected_step_that_is_no_number_leaves_every_derivative_alone(method:
     # Of two lanes one alone meets such a step.
     rates = jnp.array([1.0, 0.1])
     slope, pushed, rejected = found(rates)
-    exact = -1.9 * (1 - 1.9 * rates / 2)
-    np.testing.assert_allclose(slope, exact, rtol=1e-3)
+    exact = -END * (1 - END * rates / 2)
+    np.testing.assert_allclose(slope, exact, atol=5e-4)
     np.testing.assert_allclose(pushed, slope, rtol=1e-9)
     assert rejected[0] > 0 == rejected[1]
 
 
-def test_without_the_guard_the_gradient_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("method", TOLERANCES)
+def test_without_the_guard_the_gradient_is_no_number(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bare = lambda attempt, xp, *inputs: (trial := attempt(*inputs), jnp.all(jnp.isfinite(trial.slope)))
     monkeypatch.setitem(kit().solve.__globals__, "guarded", bare)
-    assert np.isnan(jax.jit(jax.grad(lambda rate: emptied(rate).value[0]))(1.0))
+    assert np.isnan(jax.jit(jax.grad(lambda rate: emptied(rate, method).value[0]))(1.0))
 
 
 # exp(-(t^2 - t0^2) / 2) at a time t, from 1 at t0.
