@@ -108,7 +108,7 @@ def recovered(points: int = POINTS, tolerance: float = 1e-8) -> np.ndarray:
 
 def errors(points: int = 96, tolerance: float = 1e-9) -> tuple[float, float]:
     """The largest errors of the ends of both equations."""
-    x, options = places(points), {"rtol": tolerance, "atol": tolerance}
+    x, options = places(points), dict[str, Any](rtol=tolerance, atol=tolerance)
     spread = jax.jit(lambda u: heat(jnp, CONDUCTIVITY, u, [SPREAD_FROM, SPREAD_TO], **options).value)
     steepened = jax.jit(lambda u: burgers(jnp, VISCOSITY, u, [0.0, END], **options).value)
     of_heat = spread(jnp.asarray(heat_kernel(x, SPREAD_FROM))) - heat_kernel(x, SPREAD_TO)

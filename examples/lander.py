@@ -63,7 +63,7 @@ def land(xp: Any, ignition: Array, throttle: Array, checkpoints: Any = 8) -> Lan
 
 def newton(value_and_slope: Callable[[float], tuple[float, float]], start: float, tolerance: float = 1e-6) -> float:
     """The instant at which the height vanishes, to within `tolerance` meters."""
-    instant = start
+    instant, height = start, np.inf
     for _ in range(20):
         height, slope = value_and_slope(instant)
         if abs(height) <= tolerance:
@@ -115,7 +115,7 @@ def by_rocket_equation(throttle: float = 1.0) -> tuple[float, float, float]:
         won = EXHAUST * (rest * np.log(rest) + share * burning) / share
         return lit + speed * burning - GRAVITY * burning**2 / 2 + won
 
-    burning = brentq(height, 1.0, 200.0, xtol=1e-12, rtol=1e-14)
+    burning: Any = brentq(height, 1.0, 200.0, xtol=1e-12, rtol=np.float64(1e-14))
     return ignition(burning), ignition(burning) + burning, share * burning
 
 
@@ -125,8 +125,8 @@ def path(ignition: Array) -> tuple[Array, Array]:
     solver = Solver(jnp, DormandPrince54, rtol=1e-8, atol=1e-8)
     falling, braking = jnp.linspace(0.0, 1.0, 50) * ignition, jnp.linspace(0.0, 60.0, 200) + ignition
     start, stopped = jnp.array([HEIGHT, SPEED, 1.0]), lambda _, state: state[1]
-    down = solve(solver, field(jnp, jnp.array(0.0)), falling, start, save=True).saved
-    up = solve(solver, field(jnp, jnp.array(1.0)), braking, down[-1], event=stopped, save=True).saved
+    down: Any = solve(solver, field(jnp, jnp.array(0.0)), falling, start, save=True).saved
+    up: Any = solve(solver, field(jnp, jnp.array(1.0)), braking, down[-1], event=stopped, save=True).saved
     states = jnp.concatenate([down, up])
     return states[:, 0], states[:, 1]
 

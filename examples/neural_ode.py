@@ -73,7 +73,7 @@ def network_loss(xp: Any, vmap: Any, network: Network, before: Array, after: Arr
 
 
 def record(path: Path = RECORD) -> tuple[np.ndarray, np.ndarray]:
-    """The years, and for each the logarithms of hares and lynxes, [years, 2], less their means over the taught years."""
+    """The years, and the logarithms of hares and lynxes in each, [years, 2], less their means over the taught years."""
     table = np.loadtxt(path, delimiter=",", skiprows=1)
     years, logs = table[:, 0], np.log(table[:, 1:])
     return years, logs - logs[years <= LAST_TAUGHT].mean(axis=0)
@@ -135,12 +135,13 @@ def draw(years: np.ndarray, recorded: np.ndarray, told: dict[str, np.ndarray], p
     """The record of both animals, and the forecasts of the years held out."""
     figure = Figure(figsize=(7.5, 3.5), layout="constrained")
     all_years, logs = record()
-    for column, (axes, animal) in enumerate(zip(figure.subplots(1, 2), ("hare", "lynx"), strict=True)):
+    both = figure.subplots(1, 2)
+    for column, (axes, animal) in enumerate(zip(both, ("hare", "lynx"), strict=True)):
         axes.plot(all_years, logs[:, column], "k.-", linewidth=0.5, label="recorded")
         for name, forecast in told.items():
             axes.plot(years, forecast[:, column], "o", markersize=4, alpha=0.7, label=name)
         axes.set(xlabel="year", ylabel=f"logarithm of {animal} by its mean")
-    axes.legend(frameon=False, fontsize="small")
+    both[0].legend(frameon=False, fontsize="small")
     figure.savefig(picture, dpi=150)
 
 

@@ -41,7 +41,8 @@ def is_taped(torch: Any, fine: Array) -> bool:
 
 
 def detached(trial: Trial) -> Trial:
-    return Trial(*(leaf.detach() for leaf in trial[:3]), tuple(leaf.detach() for leaf in trial.stages))
+    value, slope, error = (leaf.detach() for leaf in trial[:3])
+    return Trial(value, slope, error, tuple(leaf.detach() for leaf in trial.stages))
 
 
 def without_tangents(attempt: Callable[..., Trial], xp: Any, *inputs: Array) -> tuple[Trial, Array]:

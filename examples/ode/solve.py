@@ -228,7 +228,7 @@ def advance(solver: Solver, field: Field, state: State, time: Array, end: Array,
         left = end - state.time
         arrives = xp.abs(state.step) >= xp.abs(left)
         step = xp.where(arrives, left, state.step)
-        attempt = lambda *inputs: method.attempt(field, *inputs, xp, solver.jacfwd)
+        attempt = lambda at, value, slope, step: method.attempt(field, at, value, slope, step, xp, solver.jacfwd)
         trial, fine = guarded(attempt, xp, state.time, state.value, state.slope, step)
         # The end of a step must be a place to go on from. If it is none, what follows is reckoned with numbers, since
         # what is selected away must have a derivative all the same.

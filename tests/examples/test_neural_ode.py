@@ -1,4 +1,4 @@
-"""A network that is a differential equation: its gradient against Python's steps, its forecasts beside a linear map's."""
+"""A network that is a differential equation: its gradient against Python's steps, its forecasts beside others'."""
 
 from collections.abc import Callable
 from importlib import import_module

@@ -9,7 +9,6 @@ import pytest
 
 from tests.examples.ode_kit import kit, solver
 
-
 # Nearly empty: the last steps are such that an attempt of each method misses the vessel's floor.
 END, TOLERANCES = 1.99, {"Tsit5": 1e-6, "Rodas4": 1e-4}
 

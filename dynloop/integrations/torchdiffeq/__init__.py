@@ -50,14 +50,14 @@ def odeint(
         options: torchdiffeq's. Of an adaptive method `first_step`, `min_step`, `max_step`, `safety`, `ifactor`,
             `dfactor`, `dtype`, `norm` and `max_num_steps`, the most attempts in the whole solve, which has no bound by
             default; of the others `step_size`, `grid_constructor` and `interp`.
-        event_fn: maps (t, y) to one number or several. The solve goes on until one of them changes its sign, and `t` has
-            two times, whose second one says the direction only. For adaptive methods.
+        event_fn: maps (t, y) to one number or several. The solve goes on until one of them changes its sign, and `t`
+            has two times, whose second one says the direction only. For adaptive methods.
         checkpoints: how many states a gradient keeps, as in `dynloop.while_loop`; a state is a value, a slope and two
             scalars. `"all"` wants a `max_num_steps`.
 
     Returns:
-        [times, *y0.shape], the first row of which is y0; a tuple of them where y0 is one. With `event_fn` the time of the
-        event, which has no gradient, and the values at the start and there; `torchdiffeq.odeint_event` with
+        [times, *y0.shape], the first row of which is y0; a tuple of them where y0 is one. With `event_fn` the time of
+        the event, which has no gradient, and the values at the start and there; `torchdiffeq.odeint_event` with
         `odeint_interface=odeint` gives the time its gradient.
 
     Raises:

@@ -227,8 +227,8 @@ def reason(solver: Solver, last: State) -> str:
     time, length = last.time.item(), last.length.item()
     if not torch.isfinite(last.value).all() or not torch.isfinite(last.slope).all() or length != length:
         return (
-            f"odeint: func is NaN or infinite near t = {time:g} (of decreasing times, minus the time): the solution may "
-            "have left where func is defined"
+            f"odeint: func is NaN or infinite near t = {time:g} (of decreasing times, minus the time): the solution "
+            "may have left where func is defined"
         )
     if not time + length > time:
         return (

@@ -38,7 +38,8 @@ class Stepper:
             return self.of_one_size(field, times, value)
 
         def one(value: Tensor, row: Any) -> Any:
-            value = self.step(field, *row, value)[0]
+            start, stop = row
+            value = self.step(field, start, stop, value)[0]
             return value, value
 
         _, rows = dynloop.scan(one, value, (times[:-1], times[1:]), checkpoints=self.checkpoints)
