@@ -123,9 +123,10 @@ def most_alive(n: int, slots: int, *, is_transformed: bool = False) -> int:
 
 
 def test_memory_is_that_of_the_slots_whatever_the_number_of_steps():
-    # 4 carries beside the slots, a step's tape, which is one here, and the result, which the caller holds.
+    # 5 carries beside the slots, of which one is the state that the next turned step's carry is compared with; a step's
+    # tape, which is one here; and the result, which that comparison begins with.
     found = [most_alive(n, 8) for n in (50, 300)]
-    assert max(found) <= 8 + 4 + 1 + 1
+    assert max(found) <= 8 + 5 + 1 + 1
     found = [most_alive(n, 8, is_transformed=True) for n in (50, 300)]
     assert max(found) <= 8 + 4 + 1 + 2
     assert most_alive(60, 40) >= 40
