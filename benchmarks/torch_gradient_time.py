@@ -1,4 +1,4 @@
-"""Time of a compiled loop's value and gradient on PyTorch, beside torch.while_loop's own backward pass.
+"""Time of a compiled loop with its gradient on PyTorch, beside torch.while_loop's own backward pass and a Python loop.
 
     python benchmarks/torch_gradient_time.py [state size] [steps] [--cpp]
 
@@ -30,6 +30,13 @@ def peer(x: Tensor, a: Tensor, n: Tensor) -> Tensor:
     return while_loop(lambda i, x: i < n, lambda i, x: (i + 1, step(x, a)), start)[1].sum()
 
 
+def plain(x: Tensor, a: Tensor, n: Tensor) -> Tensor:
+    i = torch.zeros((), dtype=torch.int64)
+    while i < n:
+        i, x = i + 1, step(x, a)
+    return x.sum()
+
+
 def ours(checkpoints: Any, max_steps: int | None = None) -> Callable[..., Tensor]:
     def loop(x: Tensor, a: Tensor, n: Tensor) -> Tensor:
         body = lambda c: (c[0] + 1, step(c[1], a))
@@ -50,13 +57,14 @@ def main(size: int, steps: int, is_cpp: bool) -> None:
         "64 slots, leaf 64": ours(adjoint.Online(64, leaf=64)),
     }
     x, a = torch.linspace(0, 1, size).requires_grad_(), torch.linspace(0.1, 0.9, size).requires_grad_()
-    compiled, times = {}, {name: [] for name in programs}
+    compiled: dict[str, Callable[..., Tensor]] = {"Python loop, eager": plain}
     for name, program in programs.items():
         options: Any = {"cpp_wrapper": True} if is_cpp and program is not peer else None
         compiled[name] = torch.compile(program, fullgraph=True, options=options)
         begin = time.perf_counter()
         compiled[name](x, a, torch.tensor(steps)).backward()
         print(f"{name:20s} compiled in {time.perf_counter() - begin:.1f} s", flush=True)
+    times: dict[str, list[float]] = {name: [] for name in compiled}
     for _ in range(RUNS):
         for name, program in compiled.items():
             begin = time.perf_counter()

@@ -37,7 +37,7 @@ try:
     from torch._inductor import config as inductor_config
     from torch._inductor import ir
     from torch._inductor.graph import SubgraphLowering
-    from torch._inductor.lowering import register_lowering
+    from torch._inductor.lowering import lowerings, register_lowering
     from torch._inductor.virtualized import V
     from torch._ops import HigherOrderOperator as _HigherOrderOperator
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -99,6 +99,7 @@ __all__ = [
     "make_attr",
     "inductor_config",
     "ir",
+    "lowerings",
     "materialize_as_graph",
     "reenter_make_fx",
     "register_lowering",

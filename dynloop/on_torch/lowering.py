@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from dynloop.on_torch import sharing
 from dynloop.on_torch.internals import SubgraphLowering, TracingContext, V, inductor_config, ir, register_lowering
 from dynloop.on_torch.storing_loop import storing_loop
 
@@ -35,7 +36,7 @@ def lower(cond: Any, body: Any, carries: Any, inputs: Any, *, buffers: int) -> l
     node: Any = V.graph.current_node
     fakes = [x.meta["val"] for x in node.args[2]], [meta(x) for x in node.args[3]]
     n = len(carries)
-    carries = exact(ir.WhileLoop._clone_aliased_inputs([ir.WhileLoop.realize_input(x) for x in carries]), fakes[0])
+    carries = exact(ir.WhileLoop._clone_aliased_inputs(sharing.own(carries)), fakes[0])
     homes = own_memory([writable(x, fx) for x, fx in zip(inputs[:buffers], node.args[3], strict=False)])
     given = exact([*homes, *(ir.WhileLoop.realize_input(x) for x in inputs[buffers:])], fakes[1])
     for subgraph in (cond, body):
@@ -60,10 +61,7 @@ def lower(cond: Any, body: Any, carries: Any, inputs: Any, *, buffers: int) -> l
     loop.mutation_outputs = [
         ir.MutationOutput(x.get_layout(), x, loop) for x, filled in zip(given, is_filled, strict=False) if filled
     ]
-    for given_, out in zip(carries, loop.outputs, strict=True):
-        if given_.get_name() in V.graph.graph_inputs:
-            # A loop without a step returns what it was given, whose memory is not ours to use again.
-            V.graph.never_reuse_buffers.add(out.get_name())
+    sharing.keep(loop)
     return [ir.WhileLoop._maybe_wrap_as_tensor_box(x) for x in (*loop.outputs, *given[:buffers])]
 
 
