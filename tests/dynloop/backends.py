@@ -25,7 +25,17 @@ def of_torch() -> list[Backend]:
     return [TORCH_EAGER]
 
 
+def of_compiled_torch() -> list[Backend]:
+    """PyTorch under its compiler, which takes seconds for every loop: it takes its turns, and nothing else."""
+    if find_spec("torch") is None:
+        return []
+    from tests.dynloop.torch_backend import TORCH_AOT
+
+    return [TORCH_AOT]
+
+
 BACKENDS: list[Backend] = [JAX_EAGER, JAX_JIT, *of_torch()]
+TAKING_TURNS: list[Backend] = [*BACKENDS, *of_compiled_torch()]
 CHECKPOINTS: list[Any] = [1, 2, 3, "auto", "all"]
 
 
@@ -39,8 +49,8 @@ def taking_turns(names: str, cases: Sequence[Any], *, swapped: bool = False) -> 
     """
     several = "," in names
     product = []
-    for backend in BACKENDS:
-        ways = [other for other in BACKENDS if other.library == backend.library]
+    for backend in TAKING_TURNS:
+        ways = [other for other in TAKING_TURNS if other.library == backend.library]
         for at, case in enumerate(cases):
             values = case if several else (case,)
             is_turn = ways[(at + swapped) % len(ways)] is backend

@@ -94,3 +94,37 @@ class TorchEager(Backend):
 
 
 TORCH_EAGER = TorchEager()
+
+
+@dataclass(frozen=True)
+class TorchAot(TorchEager):
+    """PyTorch under `torch.compile` without graph breaks; the compiler's own backend is left out for its time."""
+
+    @property
+    def name(self) -> str:
+        return "torch-aot"
+
+    @property
+    def traces_branches(self) -> bool:
+        return True
+
+    def asarray(self, x: Any, dtype: str = "float64") -> Any:
+        # What the compiler traces makes no array of NumPy first.
+        if torch.compiler.is_compiling():
+            return torch.tensor(x, dtype=getattr(torch, dtype))
+        return super().asarray(x, dtype)
+
+    def run(self, f: Callable[..., Any]) -> Callable[..., Any]:
+        torch._dynamo.reset()
+        return torch.compile(f, backend="aot_eager", fullgraph=True)
+
+    def grad(self, f: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Callable[..., Any]:
+        return TORCH_EAGER.grad(self.run(f), argnums)
+
+    def jvp(self, f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        return self.run(lambda *args: torch.func.jvp(f, args[: len(primals)], args[len(primals) :]))(
+            *primals, *tangents
+        )
+
+
+TORCH_AOT = TorchAot()
