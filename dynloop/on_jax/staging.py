@@ -13,6 +13,7 @@ import numpy as np
 from jax import lax
 from jax import tree_util as jtu
 
+from dynloop import branches
 from dynloop.on_jax import internals
 from dynloop.on_jax.guard import Alarm, guarded
 from dynloop.on_jax.leaves import KINDS
@@ -110,6 +111,14 @@ class Replay:
 
 def trace(function: Callable[[list[Any]], tuple[list[Any], Any]], leaves: Sequence[Any]) -> Replay:
     return Replay(function, leaves)
+
+
+def is_trying() -> bool:
+    return False
+
+
+def cond(holds: Any, true: Late, false: Late) -> list[Any]:
+    return list(branches.cond(holds, true, false))
 
 
 def truth(array: Any) -> Any:

@@ -56,7 +56,11 @@ class Where(Protocol):
 
 @dataclass
 class Emitter:
-    """sites, pieces: filled while statements are emitted, by the names under which the code calls them."""
+    """sites, pieces: filled while statements are emitted, by the names under which the code calls them.
+
+    late: names that may have no value where a statement is handed over.
+    """
+
 
     expressions: Expressions
     definite: Assigned
@@ -64,6 +68,7 @@ class Emitter:
     limits: Restrictions
     sites: dict[str, Site] = field(default_factory=dict)
     pieces: dict[str, ast.FunctionDef] = field(default_factory=dict)
+    late: set[str] = field(default_factory=set)
     numbers: "count[int]" = field(default_factory=lambda: count(1))
 
     # ---- code that is not staged
@@ -172,10 +177,12 @@ class Emitter:
         """Call a statement by its name, with what it carries and reads, and take what it returns."""
         known = self.sites[site]
         sure = self.definite.before.get((statement.node.lineno, statement.node.col_offset), NONE)
-        values = [
-            name(n) if is_staged or n in sure or (n.startswith(HIDDEN) and n != RETURNED) else maybe(n)
-            for n in (*known.given, *known.reads)
-        ]
+        values: list[ast.expr] = []
+        for n in (*known.given, *known.reads):
+            is_sure = is_staged or n in sure or (n.startswith(HIDDEN) and n != RETURNED)
+            values.append(name(n) if is_sure else maybe(n))
+            if not is_sure:
+                self.late.add(n)
         return unpacked(known.names, ast.Call(name(site), [*given, *values], []))
 
     # ---- staged code

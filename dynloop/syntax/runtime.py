@@ -6,7 +6,7 @@ Python, and an array goes to the primitive, with what the statement carries.
 
 import builtins
 
-from dynloop.syntax.arrays import is_staged
+from dynloop.syntax.arrays import is_compiling, is_staged
 from dynloop.syntax.putting import put, replaced
 from dynloop.syntax.running import Staged, entry, items, items_of, iterator, maybe
 from dynloop.syntax.state import Unassigned, assigned, returned
@@ -25,6 +25,7 @@ __all__ = [
     "choice",
     "entry",
     "goes_on",
+    "is_compiling",
     "is_staged",
     "items",
     "items_of",
