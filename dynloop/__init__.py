@@ -22,6 +22,7 @@ from dynloop.explain import explain
 from dynloop.loops import fori_loop, scan, while_loop
 from dynloop.observers import on_step, verify, watch_nan
 from dynloop.picture import picture
+from dynloop.progress import Progress
 from dynloop.report import LoopReport, Report
 from dynloop.result import Result, StoppedBecause
 from dynloop.syntax import loop, options, source
@@ -57,6 +58,7 @@ __all__ = [
     # watching it run
     "debug",
     "on_step",
+    "Progress",
     "verify",
     "watch_nan",
     # errors

@@ -53,7 +53,7 @@ def while_loop(
         full_output: return a `Result` (carry, steps, status) instead of the carry.
         sync: `"any"`, inside `jax.shard_map`, or in processes that `torch.distributed` has joined: all of them go
             on while the condition holds on any of them. Needed where `body` communicates. None: each stops by itself.
-        observe: `dynloop.on_step(f)`, `dynloop.watch_nan()`, `dynloop.verify()` or several: told of each real
+        observe: `dynloop.on_step(f)`, `watch_nan()`, `Progress()`, `verify()` or several: told of each real
             step of each lane once, never of steps that a gradient runs again.
         backend: `"jax"` or `"torch"`; None looks for an array in `init`.
 

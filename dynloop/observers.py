@@ -1,6 +1,6 @@
 """What may watch a loop while it runs: `observe=` takes one of these, or several.
 
-`on_step` and `watch_nan` are told of every real step, of every lane of a batch that takes it, once; steps
+`on_step`, `watch_nan` and `Progress` are told of every real step, of every lane of a batch that takes it, once; steps
 that a gradient runs again are not told. They run on the host, so an observed loop waits for it at every
 step. `verify` looks at the steps that a gradient runs again.
 """
@@ -8,9 +8,10 @@ step. `verify` looks at the steps that a gradient runs again.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import BuiltinMethodType, MethodType
-from typing import Any
+from typing import Any, ClassVar
 
 from dynloop.errors import ArgumentTypeError, NonFiniteError, described
+from dynloop.progress import Progress
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,6 +19,7 @@ class OnStep:
     """See `dynloop.on_step`."""
 
     function: Callable[[int, Any], None]
+    reads_carry: ClassVar[bool] = True
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, OnStep) and _identity(self.function) == _identity(other.function)
@@ -32,6 +34,8 @@ class OnStep:
 @dataclass(frozen=True)
 class WatchNan:
     """See `dynloop.watch_nan`."""
+
+    reads_carry: ClassVar[bool] = True
 
     def see(self, name: str, step: int, carry: Any, leaves: Sequence[tuple[str, Any]]) -> None:
         for path, leaf in leaves:
@@ -61,7 +65,8 @@ def _identity(function: Callable[..., Any]) -> Any:
     return function if isinstance(function, MethodType | BuiltinMethodType) else id(function)
 
 
-Observer = OnStep | WatchNan | Verify
+Told = OnStep | WatchNan | Progress
+Observer = Told | Verify
 
 
 def on_step(function: Callable[[int, Any], None]) -> OnStep:
@@ -132,13 +137,18 @@ def verify(report: Callable[[float], None] = print) -> Verify:
     return Verify(report)
 
 
+def told(observers: Sequence[Observer]) -> tuple[Told, ...]:
+    """Those who are told of the real steps."""
+    return tuple(observer for observer in observers if not isinstance(observer, Verify))
+
+
 def checked(name: str, observe: Any) -> tuple[Observer, ...]:
     """`observe=` of a call to the function `name`, as a tuple."""
     observers = tuple(observe) if isinstance(observe, list | tuple) else () if observe is None else (observe,)
     for observer in observers:
         if not isinstance(observer, Observer):
             raise ArgumentTypeError(
-                f"{name}: observe must be dynloop.on_step(...), dynloop.watch_nan(), dynloop.verify() or several of "
-                f"them; got {described(observer)}"
+                f"{name}: observe must be dynloop.on_step(...), dynloop.watch_nan(), dynloop.Progress(), "
+                f"dynloop.verify() or several of them; got {described(observer)}"
             )
     return observers

@@ -64,6 +64,7 @@ class LoopReport:
         schedule: which states a gradient keeps and which steps it runs again; None where it keeps none.
         has_gradient: False with `checkpoints=0`. A gradient that reads no state, as of a linear body, keeps none.
         slots, leaf_rows: rows of the buffers: those of planned states, and those of the newest block's states.
+        host_rows: how many of these rows lie in memory of the host; the others lie on the device.
         state_bytes: of one state, of one lane of a batch, such as a gradient keeps.
         buffer_bytes: of all the buffers, the lanes of a batch and the working row included.
         lanes: how many loops ran in one, under `jax.vmap`; the longest of them is counted.
@@ -88,6 +89,7 @@ class LoopReport:
     has_gradient: bool
     slots: int
     leaf_rows: int
+    host_rows: int
     state_bytes: int
     buffer_bytes: int
     lanes: int
@@ -192,6 +194,8 @@ class LoopReport:
         rows = [(self.slots, "slot"), (self.leaf_rows, "leaf row")]
         kept = " and ".join(counted(number, what) for number, what in rows if number)
         size = f"{kept} of {in_bytes(self.state_bytes)}, {in_bytes(self.buffer_bytes)} in all"
+        if self.host_rows:
+            size += f"; {self.host_rows} of them in memory of the host"
         return size if kept else "no state: its gradient reads none"
 
 
@@ -227,6 +231,7 @@ def loop_report(site: Site, forward: Counter[int], reversed: Counter[int]) -> Lo
         site.has_gradient,
         slots=site.layout.slots if site.layout else 0,
         leaf_rows=site.layout.leaf if site.layout else 0,
+        host_rows=site.layout.host if site.layout else 0,
         state_bytes=site.state_bytes,
         buffer_bytes=site.buffer_bytes,
         lanes=site.lanes,

@@ -22,6 +22,7 @@ LATE = {
     "dynloop/backend.py": ("dynloop.on_jax", "dynloop.on_torch"),
     "dynloop/demo.py": ("jax",),
     "dynloop/picture.py": ("matplotlib",),
+    "dynloop/progress.py": ("tqdm",),
     # They bring torch's compiler, which takes seconds to load.
     "dynloop/on_torch/entry.py": ("dynloop.on_torch.compiled",),
     "dynloop/on_torch/branching.py": ("dynloop.on_torch.compiled_cond",),

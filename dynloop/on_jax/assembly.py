@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from dynloop.observers import Verify
+from dynloop.observers import Verify, told
 from dynloop.on_jax import internals, varying
 from dynloop.on_jax.flat import Mask, cut, merge, pick
 from dynloop.on_jax.form import Form, Setting
@@ -115,18 +115,18 @@ class Assembly:
         observers = self.setting.observers
         if not observers:
             return None
-        watching = tuple(o for o in observers if not isinstance(o, Verify))
+        watching = told(observers)
         reports = [o.report for o in observers if isinstance(o, Verify)]
         audience = Audience(self.form.name, watching, self.tree, tuple(paths_of(self.tree)))
 
-        def told(*flat: Any) -> list[Any]:
+        def tell(*flat: Any) -> list[Any]:
             groups = cut(flat, *sizes, len(self.state), len(self.counters), 1, 1)
             (step,), (is_live,) = groups[-2:]
             watch(audience, step, is_live, self.leaves(groups[2], groups[5]))
             return []
 
         is_live = internals.varied_aval(jax.typeof(jnp.asarray(True)), self.names)
-        function = Traced(told, [*inputs, self.count, is_live]) if watching else None
+        function = Traced(tell, [*inputs, self.count, is_live]) if watching else None
         return Observed(function, reports[0] if reports else None)
 
 

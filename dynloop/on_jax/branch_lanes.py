@@ -54,7 +54,7 @@ def read_by(branch: Traced) -> set[int]:
     return internals.read_inputs(branch.closed)
 
 
-class Borrowing:
+class TakenLanes:
     """The lanes that take a branch, and the operands that the others need to take it too."""
 
     def __init__(self, is_taken: Array):
@@ -78,7 +78,7 @@ def results(
     branches: Branches, axis: Axis, pred: Array, operands: Sequence[Array], mask: Mask, which: bool
 ) -> tuple[list[Any], Mask]:
     """What one branch gives, on the operands of the lanes that take it."""
-    lanes = Borrowing(pred if which else ~pred)
+    lanes = TakenLanes(pred if which else ~pred)
     read = read_by(branches[which])
 
     def legal(i: int, x: Array, is_batched: bool, is_linear: bool) -> Array:

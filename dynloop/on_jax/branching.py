@@ -10,7 +10,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jax import tree_util as jtu
 
@@ -21,11 +20,11 @@ from dynloop.on_jax import internals
 from dynloop.on_jax.branches import Branches
 from dynloop.on_jax.cond import cond_p
 from dynloop.on_jax.flat import cut, pick
+from dynloop.on_jax.leaves import KINDS, array_of, is_weak
 from dynloop.on_jax.trace_cache import cached
 from dynloop.on_jax.traced import Traced
 
-ARRAYS = (jax.Array, np.ndarray, np.generic)
-NUMBERS = (bool, int, float, complex)
+LEAVES = "every leaf"
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,8 @@ def cond(pred: Any, true_fn: Any, false_fn: Any, operands: tuple[Any, ...]) -> A
     # What devices share is made each device's own out here: in a branch that some of them take, the transpose of
     # doing so would be a sum over all of them, for which those that do not take it never come.
     apart = internals.varying_axes([pred])
-    leaves = [_varying(_array(x, f"operands{jtu.keystr(path)}"), apart) for path, x in paths]
+    named = [(x, f"{NAME}: operands{jtu.keystr(path)}") for path, x in paths]
+    leaves = [internals.vary(array_of(x, name, LEAVES, ArgumentTypeError), apart) for x, name in named]
     avals = tuple(map(jax.typeof, leaves))
     key = (NAME, tree, avals, apart)
     prepared = cached((true_fn, false_fn), key, lambda: _prepare(true_fn, false_fn, tree, avals, apart))
@@ -58,7 +58,7 @@ def cond(pred: Any, true_fn: Any, false_fn: Any, operands: tuple[Any, ...]) -> A
 
 
 def _predicate(pred: Any) -> Any:
-    if not isinstance(pred, ARRAYS + NUMBERS):
+    if not isinstance(pred, KINDS):
         raise ArgumentTypeError(f"{NAME}: pred must be a boolean scalar; got {described(pred)}. Give one comparison.")
     pred = jnp.asarray(pred)
     if pred.shape != () or pred.dtype != jnp.bool_:
@@ -67,24 +67,6 @@ def _predicate(pred: Any) -> Any:
             "Reduce it with .any() or .all(), or compare it with something, such as `pred != 0`."
         )
     return pred
-
-
-def _array(x: Any, name: str, error: type[Exception] = ArgumentTypeError) -> Any:
-    if not isinstance(x, ARRAYS + NUMBERS):
-        raise error(
-            f"{NAME}: {name} is {type(x).__name__} ({x!r}): every leaf must be an array or a number. "
-            "Close over what is neither, or make it a static field of its pytree."
-        )
-    try:
-        return jnp.asarray(x)
-    except (TypeError, OverflowError) as cause:
-        raise error(f"{NAME}: {name} is not an array JAX can hold: {cause}") from cause
-
-
-def _varying(x: Any, axes: frozenset[str]) -> Any:
-    """A value of which each device along these mesh axes has its own copy."""
-    missing = tuple(sorted(axes - internals.varying_axes([x])))
-    return lax.pcast(x, missing, to="varying") if missing else x
 
 
 # ---- the branches
@@ -127,7 +109,7 @@ def _prepare(true_fn: Any, false_fn: Any, tree: Any, avals: Sequence[Any], apart
             shared, operands = cut(inputs, len(constants), len(avals))
             out = internals.evaluate(branch.closed.jaxpr, [shared[i] for i in places], operands)
             joined = zip(out, targets, axes, forwarded, strict=True)
-            return [_varying(_converted(x, *t), a) for x, t, a, i in joined if i is None and t is not None]
+            return [internals.vary(_converted(x, *t), a) for x, t, a, i in joined if i is None and t is not None]
 
         return Traced(run, [*map(jax.typeof, constants), *avals])
 
@@ -149,7 +131,10 @@ def _trace(label: str, function: Callable[..., Any], tree: Any, avals: Sequence[
             raise
         found, out_tree = jtu.tree_flatten_with_path(out)
         paths.extend(jtu.keystr(path) for path, _ in found)
-        return [_array(x, f"out{jtu.keystr(path)} in what {label} returned", BranchError) for path, x in found]
+        return [
+            array_of(x, f"{NAME}: out{jtu.keystr(path)} in what {label} returned", LEAVES, BranchError)
+            for path, x in found
+        ]
 
     closed = jax.make_jaxpr(flat)(*avals)
     return Branch(closed, out_tree, paths)
@@ -169,25 +154,21 @@ def _shared(several: Sequence[Sequence[Any]]) -> tuple[list[Any], list[list[int]
 # ---- types of the results
 
 
-def _is_weak(aval: Any) -> bool:
-    return bool(getattr(aval, "weak_type", False))
-
-
 def _joined(a: Any, b: Any) -> tuple[Any, bool] | None:
     """Dtype, and whether it is weak, of a leaf of which the branches return these: a number takes the other's."""
     if a.shape != b.shape:
         return None
     if a.dtype == b.dtype:
-        return a.dtype, _is_weak(a) and _is_weak(b)
+        return a.dtype, is_weak(a) and is_weak(b)
     for number, other in ((a, b), (b, a)):
-        if _is_weak(number) and jnp.result_type(number.dtype.type(1).item(), other.dtype) == other.dtype:
-            return other.dtype, _is_weak(other)
+        if is_weak(number) and jnp.result_type(number.dtype.type(1).item(), other.dtype) == other.dtype:
+            return other.dtype, is_weak(other)
     return None
 
 
-def _converted(x: Any, dtype: Any, is_weak: bool) -> Any:
+def _converted(x: Any, dtype: Any, weak: bool) -> Any:
     aval = jax.typeof(x)
-    if aval.dtype == dtype and _is_weak(aval) == is_weak:
+    if aval.dtype == dtype and is_weak(aval) == weak:
         return x
     # No function converts to a weak type, but numbers keep the sum of two of them weak.
-    return x + jnp.dtype(dtype).type(0).item() if is_weak else lax.convert_element_type(x, dtype)
+    return x + jnp.dtype(dtype).type(0).item() if weak else lax.convert_element_type(x, dtype)

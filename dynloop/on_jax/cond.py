@@ -56,7 +56,7 @@ def split_equation(trace: Any, *tracers: Any, branches: Branches) -> Any:
     known = [internals.is_known(t) for t in tracers]
     primal = complement(branches.linear_inputs)
     if branches.linearity is None or branches.is_linear or all(known) or not all(pick(known, (True, *primal))):
-        return internals.bind_unknown(trace, cond_p, tracers, {"branches": branches})
+        return internals.bind_partly(trace, cond_p, tracers, {"branches": branches})
     pred, *operands = tracers
     primals = pick(operands, primal)
     with internals.under(trace):

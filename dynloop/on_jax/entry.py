@@ -81,10 +81,7 @@ def _run(
     leaves = [as_array(form.name, "carry", path, x, "init") for path, x in paths]
     if debugging.is_on():
         out, ys, taken, status = plain.run(form, cond, body, tree, leaves, options, count, extra, is_backward)
-        carry = jtu.tree_unflatten(tree, out)
-        if options.full_output:
-            return Result(carry, taken, status, ys)
-        return (carry, ys) if form.has_ys else carry
+        return _handed_back(form, options, jtu.tree_unflatten(tree, out), ys, (taken, status))
     bounds = [n for n in (options.max_steps, steps) if n is not None]
     store = storage(
         form.name,
@@ -120,8 +117,13 @@ def _run(
     is_short = None if count is None or options.max_steps is None else count > options.max_steps
     final, ys, result = _checked(prepared, final, ys, steps_taken, is_short, options, sync)
     carry, ys = jtu.tree_unflatten(tree, final), jtu.tree_unflatten(prepared.y_tree, ys)
-    if result is not None:
-        return Result(carry, *result, ys=ys)
+    return _handed_back(form, options, carry, ys, result)
+
+
+def _handed_back(form: Form, options: Options, carry: Any, ys: Any, counted: Any) -> Any:
+    """What the public function returns; counted: (steps, status) for a `Result`."""
+    if options.full_output:
+        return Result(carry, *counted, ys=ys)
     return (carry, ys) if form.has_ys else carry
 
 

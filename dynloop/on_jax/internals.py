@@ -59,11 +59,13 @@ set_batching = _BATCHERS.__setitem__
 set_partial_eval = _PARTIAL_EVALS.__setitem__
 
 
-def set_checkpoint(primitive: Any, halves: Callable[[Any], tuple[Sequence[bool], Sequence[bool], Any] | None]) -> None:
+def set_checkpoint(
+    primitive: Any, primal_part: Callable[[Any], tuple[Sequence[bool], Sequence[bool], Any] | None]
+) -> None:
     """`jax.checkpoint` knows the primal half of an equation, and stages the whole of it for later.
 
-    `halves(equation)` gives the masks of its primal inputs and outputs and the parameters of that half; None if it has
-    no such half.
+    `primal_part(equation)` gives the masks of its primal inputs and outputs and the parameters of that half; None if it
+    has no such half.
     """
 
     def rule(saveable: Any, unknown: Sequence[bool], inst: Sequence[bool], eqn: Any) -> Any:
@@ -71,7 +73,7 @@ def set_checkpoint(primitive: Any, halves: Callable[[Any], tuple[Sequence[bool],
         residuals = [v for v, i in zip(eqn.invars, inst, strict=True) if not i and isinstance(v, Var)]
         if not any(unknown):
             return eqn, eqn, [False] * n, [True] * n, residuals
-        parts = halves(eqn)
+        parts = primal_part(eqn)
         if parts is None or any(u for u, is_primal in zip(unknown, parts[0], strict=True) if is_primal):
             return None, eqn, [True] * n, [True] * n, residuals
         inputs, outputs, params = parts
@@ -343,8 +345,8 @@ def under(trace: Any) -> Any:
     return extend.set_current_trace(trace)
 
 
-def bind_unknown(trace: Any, primitive: Any, tracers: Sequence[Any], params: dict[str, Any]) -> Any:
-    """What partial evaluation does with a primitive that has no rule: all of it is unknown."""
+def bind_partly(trace: Any, primitive: Any, tracers: Sequence[Any], params: dict[str, Any]) -> Any:
+    """What partial evaluation does with a primitive that has no rule: if any of its inputs is unknown, all of it is."""
     return trace.default_process_primitive(primitive, tracers, params)
 
 

@@ -47,15 +47,15 @@ def spread(tangents: Sequence[Any], mask: Mask, primals: Sequence[Any]) -> list[
     return merge(mask, tangents, [internals.zero_tangent_of(x) for x in primals])
 
 
-class Halves(NamedTuple):
-    """Which inputs and outputs of a joint equation are primal, and the primal half's parameters."""
+class PrimalPart(NamedTuple):
+    """Which inputs and outputs of a joint equation are primal, and the parameters of the equation of those alone."""
 
     inputs: Mask
     outputs: Mask
     params: dict[str, Any]
 
 
-def halves(primitive: Any, params: dict[str, Any]) -> Halves | None:
+def primal_part(primitive: Any, params: dict[str, Any]) -> PrimalPart | None:
     """None: the equation is not joint."""
     loop: Loop = params["loop"]
     if loop.split is None or (primitive is reverse_p and not params["is_joint"]):
@@ -65,16 +65,16 @@ def halves(primitive: Any, params: dict[str, Any]) -> Halves | None:
     carry = [True] * nk + [False] * (loop.carries - nk)
     out = (*carry, *[True] * ny, *[False] * (loop.ys - ny))
     if primitive is loop_p:
-        return Halves((*constants, *carry), out, {"loop": primal_loop(loop)})
+        return PrimalPart((*constants, *carry), out, {"loop": primal_loop(loop)})
     kept = loop.of_buffers(carry)
     if primitive is forward_p:
-        return Halves((*constants, *carry), (*out, True, *kept), {"loop": primal_loop(loop)})
+        return PrimalPart((*constants, *carry), (*out, True, *kept), {"loop": primal_loop(loop)})
     step = params["step"]
 
     def half(n: int) -> list[bool]:
         return [True] * (n // 2) + [False] * (n // 2)
 
-    return Halves(
+    return PrimalPart(
         (*constants, *carry, True, *kept, *half(step.cotangents), *half(step.y_cotangents)),
         (*half(step.sums), *half(step.cotangents)),
         {"loop": primal_loop(loop), "step": primal_step(step), "is_joint": False},
@@ -86,9 +86,9 @@ def enter_partial_eval(primitive: Any) -> None:
 
     def split_equation(trace: Any, *tracers: Any, **params: Any) -> Any:
         known = [internals.is_known(t) for t in tracers]
-        parts = halves(primitive, params)
+        parts = primal_part(primitive, params)
         if parts is None or all(known) or not all(pick(known, parts.inputs)):
-            return internals.bind_unknown(trace, primitive, tracers, params)
+            return internals.bind_partly(trace, primitive, tracers, params)
         loop, primal_args = params["loop"], pick(tracers, parts.inputs)
         with internals.under(trace):
             if primitive is reverse_p:
@@ -119,7 +119,7 @@ def enter_partial_eval(primitive: Any) -> None:
             return merge(complement(parts.outputs), linear, merge(parts.outputs, out, parts.outputs))
 
     internals.set_partial_eval(primitive, split_equation)
-    internals.set_checkpoint(primitive, lambda eqn: halves(primitive, eqn.params))
+    internals.set_checkpoint(primitive, lambda eqn: primal_part(primitive, eqn.params))
 
 
 for _primitive in (loop_p, forward_p, reverse_p):

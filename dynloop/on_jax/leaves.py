@@ -16,17 +16,20 @@ KINDS = jax.Array | np.ndarray | np.generic | bool | int | float | complex
 
 def as_array(name: str, label: str, path: Any, x: Any, where: str) -> Any:
     """`x`, the leaf of `label` at this path; `where` says who gave it."""
+    return array_of(x, f"{name}: {label}{jtu.keystr(path)} in {where}", f"every leaf of the {label}", CarryError)
+
+
+def array_of(x: Any, what: str, which: str, error: type[Exception]) -> Any:
+    """`x` as an array; an error that says `what` it is, and that `which` must be arrays."""
     if not isinstance(x, KINDS):
-        raise CarryError(
-            f"{name}: {label}{jtu.keystr(path)} in {where} is {type(x).__name__} ({x!r}): every leaf of the {label} "
-            "must be an array or a number. Close over what is neither, or make it a static field of its pytree."
+        raise error(
+            f"{what} is {type(x).__name__} ({x!r}): {which} must be an array or a number. "
+            "Close over what is neither, or make it a static field of its pytree."
         )
     try:
         return jnp.asarray(x)
-    except (TypeError, OverflowError) as error:
-        raise CarryError(
-            f"{name}: {label}{jtu.keystr(path)} in {where} is not an array JAX can hold: {error}"
-        ) from error
+    except (TypeError, OverflowError) as cause:
+        raise error(f"{what} is not an array JAX can hold: {cause}") from cause
 
 
 def is_weak(aval: Any) -> bool:

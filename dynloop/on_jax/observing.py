@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import tree_util as jtu
 
-from dynloop.observers import OnStep, WatchNan
+from dynloop.observers import Told
 from dynloop.on_jax import internals
 
 watch_p = internals.new_primitive("dynloop_watch")
@@ -25,23 +25,29 @@ class Audience:
     """Who is told of the steps of a loop whose carry has this structure."""
 
     name: str
-    observers: tuple[OnStep | WatchNan, ...]
+    observers: tuple[Told, ...]
     tree: Any
     paths: tuple[str, ...]
 
+    @property
+    def reads_carry(self) -> bool:
+        return any(observer.reads_carry for observer in self.observers)
+
     def __call__(self, step: Any, is_live: Any, *leaves: Any) -> None:
-        """is_live: [*lanes].   leaves: [*lanes, ...]."""
+        """is_live: [*lanes].   leaves: [*lanes, ...], none if nobody reads the carry."""
         is_live = np.asarray(is_live)
         for lane in zip(*np.nonzero(np.atleast_1d(is_live)), strict=True):
             one = [np.asarray(x)[lane] if is_live.ndim else np.asarray(x) for x in leaves]
-            carry = jtu.tree_unflatten(self.tree, one)
+            carry = jtu.tree_unflatten(self.tree, one) if self.reads_carry else None
+            named = list(zip(self.paths, one, strict=True)) if self.reads_carry else []
             for observer in self.observers:
-                observer.see(self.name, int(step), carry, list(zip(self.paths, one, strict=True)))
+                observer.see(self.name, int(step), carry, named)
 
 
 def watch(audience: Audience, step: Any, is_live: Any, leaves: Sequence[Any]) -> None:
     """Tell the audience that `step` made these leaves, if the boolean `is_live` holds."""
-    plain = [jax.random.key_data(x) if internals.is_extended(x.dtype) else x for x in leaves]
+    read = leaves if audience.reads_carry else []
+    plain = [jax.random.key_data(x) if internals.is_extended(x.dtype) else x for x in read]
     watch_p.bind(step, is_live, *plain, audience=audience)
 
 

@@ -5,8 +5,9 @@ then fills its buffers while another sweep's are still in use. `jax.lax.optimiza
 since it is taken away before the program is put in order; so the values are made to depend on the others by a
 comparison whose outcome XLA does not see.
 
-It is a primitive of its own for two reasons: a batch of what comes first makes no batch of what comes after,
-and no tangent passes through it.
+It is a primitive of its own because the values do not depend on what comes first in any other way: a batch of that
+makes no batch of them, no tangent passes from it, and values that are known stay known where it is not, so that what is
+computed of them is no linear function of it.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from dynloop.on_jax import internals
-from dynloop.on_jax.flat import cut
+from dynloop.on_jax.flat import complement, cut, merge, pick
 
 after_p = internals.new_primitive("dynloop_after")
 
@@ -60,8 +61,27 @@ def _batch(axis_data: Any, args: Sequence[Any], dims: Sequence[Any], *, count: i
     return after_p.bind(*args[:count], *first, count=count), list(dims[:count])
 
 
+def _partial_eval(trace: Any, *tracers: Any, count: int) -> list[Any]:
+    values, first = cut(tracers, count, len(tracers) - count)
+    is_known = [internals.is_known(x) for x in values]
+    known_first = [x for x in first if internals.is_known(x)]
+    known, unknown = pick(values, is_known), pick(values, complement(is_known))
+    if known and known_first:
+        known = internals.bind_partly(trace, after_p, [*known, *known_first], {"count": len(known)})
+    if unknown:
+        unknown = internals.bind_partly(trace, after_p, [*unknown, *first], {"count": len(unknown)})
+    return merge(is_known, known, merge(complement(is_known), unknown, values))
+
+
+def _transpose(cotangents: Sequence[Any], *args: Any, count: int) -> list[Any]:
+    given = [None if internals.is_zero(ct) else ct for ct in cotangents]
+    return [*internals.asked_for(given, args[:count]), *[None] * (len(args) - count)]
+
+
 after_p.def_impl(lambda *args, **params: jax.jit(partial(_meaning, **params))(*args))
 after_p.def_abstract_eval(lambda *avals, count: list(avals[:count]))
 internals.set_lowering(after_p, _meaning)
 internals.set_jvp(after_p, _jvp)
 internals.set_batching(after_p, _batch)
+internals.set_partial_eval(after_p, _partial_eval)
+internals.set_transpose(after_p, _transpose)

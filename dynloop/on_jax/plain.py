@@ -11,7 +11,7 @@ from jax import tree_util as jtu
 
 from dynloop.carry import Leaf, check_leaves, check_structure
 from dynloop.errors import ArgumentError
-from dynloop.observers import Verify
+from dynloop.observers import told
 from dynloop.on_jax import internals
 from dynloop.on_jax.form import Form
 from dynloop.on_jax.leaves import as_array, is_differentiable, nan_where, paths_of, promoted
@@ -105,11 +105,10 @@ def _checked(form: Form, tree: Any, before: list[Any], out: Any) -> list[Any]:
 
 
 def _tell(options: Options, step: int, tree: Any, leaves: list[Any]) -> None:
-    for observer in options.observers:
-        if not isinstance(observer, Verify):
-            seen = [np.asarray(lax.stop_gradient(x)) for x in leaves]
-            carry = jtu.tree_unflatten(tree, seen)
-            observer.see(options.name, step, carry, list(zip(paths_of(tree), seen, strict=True)))
+    for observer in told(options.observers):
+        seen = [np.asarray(lax.stop_gradient(x)) for x in leaves]
+        carry = jtu.tree_unflatten(tree, seen)
+        observer.see(options.name, step, carry, list(zip(paths_of(tree), seen, strict=True)))
 
 
 def _stacked(

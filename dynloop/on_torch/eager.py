@@ -25,6 +25,7 @@ from dynloop.on_torch.stepping import Walk, apart, check_bound, cut_off
 from dynloop.on_torch.structure import Loop, Outcome, Tensors, bytes_of
 from dynloop.on_torch.substitution import entered, kept_at_work, note_results, resolved
 from dynloop.on_torch.surroundings import Surroundings, check_devices, without_autocast_cache
+from dynloop.on_torch.verifying import last_of
 
 
 def run(loop: Loop, carry: Tensors, xs: Tensors, count: Any) -> Outcome:
@@ -103,7 +104,9 @@ def remembered(loop: Loop, init: Tensors, xs: Tensors, walk: Walk) -> Outcome:
     if any(x.requires_grad for x in inputs):
         held = keeper.held if keeper is not None else {}
         closed_over = after_run(found, captured, surroundings, before)
-        past = Past(loop, walk, surroundings, schedule, i, held, *closed_over, count_reversal)
+        past = Past(
+            loop, walk, surroundings, schedule, i, held, *closed_over, count_reversal, last_of(outputs[: len(init)])
+        )
         outputs = Node.apply(past, outputs, *inputs)
     return outcome(loop, walk, outputs, i)
 

@@ -23,7 +23,7 @@ from dynloop.on_torch.stepping import Walk, added, cut_off, pulled_back, with_gr
 from dynloop.on_torch.structure import Loop, Tensors, is_differentiable
 from dynloop.on_torch.substitution import Substitution, Witness
 from dynloop.on_torch.surroundings import Surroundings
-from dynloop.on_torch.verifying import Check
+from dynloop.on_torch.verifying import Check, Last
 
 # A tensor with its name and its version.
 Versioned = tuple[str, Tensor, int]
@@ -36,6 +36,7 @@ class Past:
     read, fixed: tensors closed over, with names and with the versions after the run: captured ones that steps have
     read, and others that they may have read, which no edge of a graph tells.
     trouble: why its steps cannot be run again, if they cannot.   count_reversal: see `reporting.count_run`.
+    last: the carry that it returned.
     """
 
     loop: Loop
@@ -48,6 +49,7 @@ class Past:
     fixed: list[Versioned]
     trouble: str | None
     count_reversal: Callable[[int], None] | None
+    last: Last
 
     def check(self) -> None:
         """The steps can be run again as they were."""
@@ -94,7 +96,7 @@ class Backward:
         self.cotangents, self.for_ys = cotangents[:carries], cotangents[carries:]
         self.for_captured: list[Tensor | None] = [None] * len(captured)
         self.for_rows: list[dict[int, Tensor]] = [{} for _ in xs]
-        self.check = Check(self.loop.options.observers)
+        self.check = Check(self.loop.name, self.loop.options.observers, past.last)
         self.suspects = past.suspects()
 
     def run(self) -> None:

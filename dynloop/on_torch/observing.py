@@ -7,21 +7,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dynloop.observers import Verify
+from dynloop.observers import told
 from dynloop.on_torch.trees import paths_of, unflatten
 from dynloop.settings import Options
 
 
 def teller(options: Options, tree: Any) -> Callable[[int, Sequence[Tensor]], None] | None:
     """The function that tells of a step; None where nobody watches the steps."""
-    observers = [observer for observer in options.observers if not isinstance(observer, Verify)]
+    observers = told(options.observers)
     if not observers:
         return None
+    is_read = any(observer.reads_carry for observer in observers)
 
     def tell(step: int, carry: Sequence[Tensor]) -> None:
-        seen = [as_numpy(x) for x in carry]
+        seen = [as_numpy(x) for x in carry] if is_read else []
+        named = list(zip(paths_of(tree), seen, strict=True)) if is_read else []
         for observer in observers:
-            observer.see(options.name, step, unflatten(tree, seen), list(zip(paths_of(tree), seen, strict=True)))
+            observer.see(options.name, step, unflatten(tree, seen) if is_read else None, named)
 
     return tell
 

@@ -18,6 +18,7 @@ from dynloop.on_torch.stepping import agreed
 from dynloop.on_torch.structure import Loop, Tensors, bytes_of, is_differentiable
 from dynloop.on_torch.substitution import Outsiders, Substitution
 from dynloop.on_torch.surroundings import Surroundings
+from dynloop.on_torch.verifying import Last
 
 Mask = tuple[bool, ...]
 
@@ -29,6 +30,7 @@ class Course:
     steps: how many it took, once that is known; then no condition is asked again.   is_cut: the bound ended it.
     of_ys: which ys are floating, once a step has told.   is_first: what it does is seen from outside: it draws random
     numbers, moves statistics and tells observers, and no other run does.   is_trial: it is undone, and run again.
+    last: the carry that the first run returned, in so many lanes; 0: it was no batch.
     """
 
     surroundings: Surroundings
@@ -37,6 +39,8 @@ class Course:
     of_ys: Mask = ()
     is_first: bool = True
     is_trial: bool = False
+    last: Last | None = None
+    lanes: int = 0
 
 
 @dataclass(frozen=True)
@@ -168,6 +172,11 @@ class Program:
             return run.of_ys
         primal = self.primal.ys_mask(run)
         return (*primal, *[True] * sum(primal))
+
+    @property
+    def lanes_at_once(self) -> int:
+        """0: it is no batch."""
+        return self.lanes.size if self.lanes else 0
 
     def state_bytes(self, init: Tensors) -> int:
         """Of one lane."""

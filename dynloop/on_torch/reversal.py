@@ -46,7 +46,7 @@ class Work:
         self.for_ys = [next(rest) if m else None for m in program.ys_mask(run)]
         self.for_constants: list[Tensor | None] = [None] * len(self.constants)
         self.for_rows: list[dict[int, Tensor]] = [{} for _ in self.xs]
-        self.check = Check(program.observers)
+        self.check = Check(program.name, program.observers, run.last if run.lanes == program.lanes_at_once else None)
 
     def advance(self, i: int, carry: Tensors) -> Tensors:
         self.program.ask_again(self.run, self.constants, carry)

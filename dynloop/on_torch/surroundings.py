@@ -56,6 +56,7 @@ class Surroundings:
         self.autocast = [
             Autocast(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in device_types
         ]
+        self.dtype = torch.get_default_dtype()
         self.versions = [x._version for x in self.movers]
         self.places = found.places
         self.binding = list(range(len(self.places)))
@@ -114,7 +115,10 @@ class Surroundings:
             )
 
     def has_moved_late(self, x: Tensor, version: int) -> bool:
-        return self.has_moved(x, version) if id(x) in self.training else x._version != version
+        if x._version != version:
+            return True
+        first = self.first.moved[id(x)]
+        return not torch.equal(x, first) and not bool(((x == first) | ((x != x) & (first != first))).all())
 
     @property
     def is_moving(self) -> bool:
@@ -152,13 +156,15 @@ class Surroundings:
         """Raises where a step inside reads a tensor that was changed in place since the loop ran."""
         suspects = {key: name for key, (name, x, version) in self.after.items() if x._version != version}
         with Witness() if suspects else nullcontext() as witness:
-            yield
-        if witness is not None:
-            for key in suspects.keys() & witness.seen.keys():
-                raise RuntimeError(
-                    f"{suspects[key]} was changed in place after the loop ran and before its gradient was taken, so "
-                    "its steps cannot be run again as they were; change it after the gradient"
-                )
+            try:
+                yield
+            finally:
+                # Ahead of whatever else went wrong by it.
+                for key in suspects.keys() & (witness.seen.keys() if witness is not None else set()):
+                    raise RuntimeError(
+                        f"{suspects[key]} was changed in place after the loop ran and before its gradient was taken, "
+                        "so its steps cannot be run again as they were; change it after the gradient"
+                    )
 
     @contextmanager
     def again(self) -> Iterator[None]:
@@ -170,6 +176,8 @@ class Surroundings:
             stack.enter_context(places.holding(self.places, [*self.first.bound.values()]))
             if self.is_drawing or self.movers:
                 stack.enter_context(self.untouched())
+            if torch.get_default_dtype() is not self.dtype:
+                stack.enter_context(default_dtype(self.dtype))
             for auto in self.autocast:
                 if auto.is_on or torch.is_autocast_enabled(auto.device_type):
                     stack.enter_context(
@@ -192,6 +200,16 @@ def may_move(found: Found, x: Tensor) -> bool:
     if x.layout is not torch.strided or x.is_inference() or matters(x) or resolved(x) is not x:
         return False
     return id(x) in found.is_moving or x.numel() <= SMALL
+
+
+@contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 @contextmanager

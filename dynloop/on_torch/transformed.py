@@ -92,7 +92,7 @@ def gradient_of(
     loop, walk = past.loop, past.walk
     program, constants = program_of(loop, captured, carry, xs, walk.count, None)
     of_ys = tuple(is_differentiable(y) for y in walk.stacked or ())
-    this = Course(past.surroundings, past.steps, walk.is_cut, of_ys, is_first=False)
+    this = Course(past.surroundings, past.steps, walk.is_cut, of_ys, is_first=False, last=past.last)
     outputs = [*carry, *(walk.stacked or ())]
     several = zip(outputs, cotangents, strict=True)
     seeds = [torch.zeros_like(x) if c is None else c for x, c in several if is_differentiable(x)]

@@ -24,6 +24,7 @@ from dynloop.on_torch.reversal import reversed_gradient
 from dynloop.on_torch.stepping import apart, cut_off
 from dynloop.on_torch.structure import Tensors, is_differentiable
 from dynloop.on_torch.substitution import Foreign
+from dynloop.on_torch.verifying import last_of
 
 
 class Whole(torch.autograd.Function):
@@ -104,7 +105,10 @@ def ran(program: Program, run: Course, tensors: Tensors) -> tuple[Tensors, int]:
     if run.is_first:
         run.surroundings.finish()
         run.of_ys = tuple(is_differentiable(y) for y in ys)
-    return apart((*carry, *ys), tensors), i
+    outputs = apart((*carry, *ys), tensors)
+    if run.is_first:
+        run.last, run.lanes = last_of(outputs[: len(carry)]), program.lanes_at_once
+    return outputs, i
 
 
 class Reversed(torch.autograd.Function):

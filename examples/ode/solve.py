@@ -16,6 +16,7 @@ import numpy as np
 import dynloop
 
 from .control import PI, Control, first_step, size
+from .guard import guarded
 from .methods import Array, Field, Method, Tsit5
 
 
@@ -28,6 +29,7 @@ class Status(IntEnum):
     MAX_STEPS = 3
     STEP_UNDERFLOW = 4
     NOT_FINITE = 5
+    UNORDERED = 6
 
 
 REASONS = {
@@ -41,6 +43,7 @@ REASONS = {
         "no step is short enough for the tolerances: the solution may end here, or the tolerances are too tight"
     ),
     Status.NOT_FINITE: "the field is NaN or infinite at the last value: it may have left where the field is defined",
+    Status.UNORDERED: "times must ascend, or descend to solve backwards, without repeating one",
 }
 
 
@@ -107,19 +110,18 @@ class Solver:
 def solve(solver: Solver, field: Field, times: Any, start: Array, *, event: Any = None, save: bool = False) -> Solution:
     """Solve d value / d time = field(time, value) from `times[0]` on.
 
-    `times` are Python or NumPy numbers, ascending, or descending to solve backwards; the last one is the end. `start`
-    is [n], the value at the first one, in a floating dtype of `solver.xp`. With `save`, `saved` has the values at all
-    of `times`. `event(time, value)` is a number; where it changes its sign the solve ends, `time` and `value` being
-    those of the change; without a change the status is DONE. An event is not looked for between two ends of one step
-    that have the same sign, and `save` knows no events.
+    `times` are numbers, or arrays of `solver.xp` that a gradient may go through, ascending, or descending to solve
+    backwards; the last one is the end. Those that no Python can see, inside of a jit, are checked by the program: the
+    status is UNORDERED. `start` is [n], the value at the first one, in a floating dtype of `solver.xp`.
+    With `save`, `saved` has the values at all of `times`. `event(time, value)` is a number; where it changes its sign
+    the solve ends, `time` and `value` being those of the change, and what would be saved behind it is NaN; without a
+    change the status is DONE. An event is not looked for between two ends of one step that have the same sign.
     """
-    times = checked_times(times)
-    check_start(solver, start)
-    if save and event is not None:
-        raise ValueError("save=True knows no events: solve to the event first, then save up to its time")
     xp = solver.xp
-    clock = xp.asarray(times, dtype=start.dtype)
-    state = begin(solver, field, clock[0], start, clock[-1], event)
+    check_start(solver, start)
+    clock = clock_of(xp, times, start.dtype)
+    check_times(xp, times)
+    state = begin(solver, field, clock, start, event)
     saved = None
     if save:
 
@@ -133,23 +135,42 @@ def solve(solver: Solver, field: Field, times: Any, start: Array, *, event: Any 
     time, value = state.time, state.value
     if event is not None:
         time, value = at_the_change(solver, state, event)
+        if saved is not None:
+            saved = xp.where(((clock - time) * xp.sign(state.step) <= 0)[:, None], saved, xp.nan)
     running = state.status == int(Status.RUNNING)
     # One evaluation at the start, one to find the first step.
     evaluations = 2 + solver.method.evaluations * (state.accepted + state.rejected)
-    status = xp.where(running, int(Status.MAX_STEPS), state.status)
+    status = status_where(xp, running, Status.MAX_STEPS, state.status)
     return Solution(time, value, saved, status, state.accepted, state.rejected, evaluations)
 
 
-def checked_times(times: Any) -> np.ndarray:
-    times = np.asarray(times, dtype=float)
-    if times.ndim != 1 or times.size < 2:
-        raise ValueError(f"times must be the start and the end at least, in one row; got shape {times.shape}")
-    if not np.all(np.isfinite(times)):
-        raise ValueError(f"times must be finite; got {times}")
-    apart = np.diff(times)
+def clock_of(xp: Any, times: Any, dtype: Any) -> Array:
+    """The times as one array; a row of Python's with arrays in it keeps their derivatives."""
+    if isinstance(times, list | tuple):
+        of_library = lambda time: xp.asarray(float(time), dtype=dtype) if isinstance(time, int | float) else time
+        clock = xp.stack([of_library(time) for time in times])
+    else:
+        clock = xp.asarray(times, dtype=dtype) if isinstance(times, np.ndarray) else times
+    if clock.ndim != 1 or clock.shape[0] < 2:
+        raise ValueError(f"times must be the start and the end at least, in one row; got shape {tuple(clock.shape)}")
+    if clock.dtype != dtype:
+        raise ValueError(f"times that are arrays must have the dtype of start, {dtype}; got {clock.dtype}")
+    return clock
+
+
+def check_times(xp: Any, times: Any) -> None:
+    # PyTorch warns of a number that is read off a tensor with a gradient.
+    plain = lambda time: time.detach() if xp.__name__ == "torch" and isinstance(time, xp.Tensor) else time
+    try:
+        seen = np.array([float(plain(time)) for time in times])
+    except (TypeError, RuntimeError):
+        # Inside of a transformation a time has no value yet; `begin` tells a wrong one by the status.
+        return
+    if not np.all(np.isfinite(seen)):
+        raise ValueError(f"times must be finite; got {seen}")
+    apart = np.diff(seen)
     if not (np.all(apart > 0) or np.all(apart < 0)):
-        raise ValueError(f"times must ascend, or descend to solve backwards, without repeating one; got {times}")
-    return times
+        raise ValueError(f"times must ascend, or descend to solve backwards, without repeating one; got {seen}")
 
 
 def check_start(solver: Solver, start: Array) -> None:
@@ -160,15 +181,18 @@ def check_start(solver: Solver, start: Array) -> None:
         raise ValueError(f"rtol={solver.rtol:g} is below what {start.dtype} can tell apart; give at least {least:.1g}")
 
 
-def begin(solver: Solver, field: Field, time: Array, start: Array, end: Array, event: Any) -> State:
+def begin(solver: Solver, field: Field, clock: Array, start: Array, event: Any) -> State:
     xp = solver.xp
+    time, span = clock[0], clock[-1] - clock[0]
     slope = field(time, start)
     if slope.shape != start.shape or slope.dtype != start.dtype:
         given = f"{tuple(slope.shape)} of {slope.dtype}"
         raise ValueError(f"field must return what start is, {tuple(start.shape)} of {start.dtype}; got {given}")
-    step = first_step(field, time, start, slope, end - time, solver.method.order, solver.rtol, solver.atol, xp)
+    step = first_step(field, time, start, slope, span, solver.method.order, solver.rtol, solver.atol, xp)
     count, one = xp.asarray(0, dtype=xp.int32), xp.ones_like(time)
     fine = xp.all(xp.isfinite(slope)) & xp.all(xp.isfinite(start))
+    # A time that is no number is in no order either.
+    ordered = xp.all((clock[1:] - clock[:-1]) * xp.sign(span) > 0) & xp.isfinite(span)
     return State(
         time=time,
         value=start,
@@ -180,7 +204,7 @@ def begin(solver: Solver, field: Field, time: Array, start: Array, end: Array, e
         old_value=start,
         kept=(slope,) * solver.method.kept,
         sign=xp.zeros_like(time) if event is None else xp.sign(event(time, start)),
-        status=status_where(xp, fine, Status.RUNNING, Status.NOT_FINITE),
+        status=status_where(xp, ordered, status_where(xp, fine, Status.RUNNING, Status.NOT_FINITE), Status.UNORDERED),
         accepted=count,
         rejected=count,
     )
@@ -204,17 +228,19 @@ def advance(solver: Solver, field: Field, state: State, time: Array, end: Array,
         left = end - state.time
         arrives = xp.abs(state.step) >= xp.abs(left)
         step = xp.where(arrives, left, state.step)
-        trial = method.attempt(field, state.time, state.value, state.slope, step, xp, solver.jacfwd)
-        scale = solver.atol + solver.rtol * xp.maximum(xp.abs(state.value), xp.abs(trial.value))
-        error = size(trial.error, scale, xp)
-        # The end of a step must be a place to go on from.
-        error = xp.where(xp.all(xp.isfinite(trial.slope)), error, xp.inf)
+        attempt = lambda at, value, slope, step: method.attempt(field, at, value, slope, step, xp, solver.jacfwd)
+        trial, fine = guarded(attempt, xp, state.time, state.value, state.slope, step)
+        # The end of a step must be a place to go on from. If it is none, what follows is reckoned with numbers, since
+        # what is selected away must have a derivative all the same.
+        reached = xp.where(fine, trial.value, state.value)
+        scale = solver.atol + solver.rtol * xp.maximum(xp.abs(state.value), xp.abs(reached))
+        error = xp.where(fine, size(xp.where(fine, trial.error, 0.0), scale, xp), xp.inf)
         accept = error <= 1
 
         longer = solver.control.accepted((error, *state.errors), method.order, state.after_rejection, xp)
         proposed = step * xp.where(accept, longer, solver.control.rejected(error, method.order, xp))
         to = xp.where(arrives, end, state.time + step)
-        sign = state.sign if event is None else xp.sign(event(to, trial.value))
+        sign = state.sign if event is None else xp.sign(event(to, reached))
         changes = accept & (sign * state.sign < 0)
         too_short = xp.abs(proposed) <= 10 * eps * xp.maximum(xp.abs(state.time), eps * xp.abs(left))
 

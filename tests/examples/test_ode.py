@@ -193,7 +193,6 @@ REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
     "integers": ({"start": jnp.array([1, 2])}, "start must be one row of floats"),
     "a scalar": ({"start": jnp.array(1.0)}, r"start must be one row of floats; got shape \(\)"),
     "another shape": ({"field": lambda t, y: y[:1]}, r"field must return what start is, \(2,\) of float64"),
-    "an event and times": ({"event": lambda t, y: y[0], "save": True}, "save=True knows no events"),
     "finer than floats": ({"solver": {"rtol": 1e-17}}, "below what float64 can tell apart"),
     "zero tolerance": ({"solver": {"atol": 0.0}}, "atol must be positive; got 0.0"),
     "negative tolerance": ({"solver": {"rtol": -1e-6}}, "rtol must be positive"),

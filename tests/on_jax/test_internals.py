@@ -57,11 +57,11 @@ def primitive(calls: list[str]) -> Iterator[Any]:
         calls.append("known" if internals.is_known(x) else "unknown")
         # What a rule returns must be a tracer of its trace, whether known or not.
         assert internals.is_known(internals.as_tracer(trace, V))
-        first, _ = internals.bind_unknown(trace, scale, [x], {})
+        first, _ = internals.bind_partly(trace, scale, [x], {})
         with internals.under(trace):
             return [first, 3 * x]
 
-    def halves(eqn: Any) -> None:
+    def primal_part(eqn: Any) -> None:
         assert all(isinstance(v, internals.Var) for v in eqn.invars)
         calls.append("checkpoint")
 
@@ -72,7 +72,7 @@ def primitive(calls: list[str]) -> Iterator[Any]:
     internals.set_transpose(scale, transpose)
     internals.set_batching(scale, batch)
     internals.set_partial_eval(scale, partial_eval)
-    internals.set_checkpoint(scale, halves)
+    internals.set_checkpoint(scale, primal_part)
     yield scale
     tables = (
         internals._JVPS,

@@ -9,6 +9,7 @@ import pytest
 
 import dynloop
 from dynloop.on_jax.ordering import after, after_p
+from tests.closeness import assert_close
 
 SIZE = 2**13
 CARRY = 4 * SIZE
@@ -96,3 +97,27 @@ def test_derivatives_pass_by_the_order():
 def test_nothing_that_can_delay_gives_no_order():
     jaxpr = jax.make_jaxpr(lambda x: after([x], [jnp.int32(1)]))(1.0)
     assert not any(eqn.primitive is after_p for eqn in jaxpr.eqns)
+
+
+def test_what_is_known_stays_known_after_what_is_not():
+    # If the product counted as one of two unknowns, it would not be linear.
+    f = lambda t: after([jnp.array([2.0, 3.0])], [t])[0] * t
+    assert jax.linear_transpose(f, jnp.ones(2))(jnp.ones(2))[0].tolist() == [2, 3]
+    both = lambda t: jnp.stack(after([3 * t, jnp.ones(2)], [t]))
+    assert jax.linear_transpose(both, jnp.ones(2))(jnp.ones((2, 2)))[0].tolist() == [3, 3]
+
+
+def test_reverse_three_times_through_a_loop_in_a_loop_equals_unrolled():
+    def looped(z: Any) -> Any:
+        inner = lambda c: dynloop.fori_loop(0, 2, lambda i, q: jnp.sin(q), c, checkpoints=1)
+        return jnp.sin(dynloop.scan(lambda c, x: (inner(c) * x, None), z[0], z[1:], checkpoints=1)[0])
+
+    def unrolled(z: Any) -> Any:
+        c = z[0]
+        for x in z[1:]:
+            c = jnp.sin(jnp.sin(c)) * x
+        return jnp.sin(c)
+
+    z, v = jnp.array([0.5, 0.7, 0.9]), jnp.array([1.0, 1.5, 2.0])
+    back = lambda f: lambda z: jax.grad(f)(z) @ v
+    assert_close(jax.grad(back(back(looped)))(z), jax.grad(back(back(unrolled)))(z))

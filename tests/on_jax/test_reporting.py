@@ -60,6 +60,12 @@ def test_a_loop_without_a_gradient_is_told_what_one_would_cost() -> None:
     assert loop.buffer_bytes == 5 * X.nbytes
 
 
+def test_rows_in_memory_of_the_host_are_told() -> None:
+    told = dynloop.explain(many)(X, 50, checkpoints=[dynloop.Device(1), dynloop.Host(3)])
+    assert (only(told).slots, only(told).host_rows) == (4, 3)
+    assert "in all; 3 of them in memory of the host" in str(told)
+
+
 def test_a_loop_with_a_counter_of_its_own_counts_the_same() -> None:
     assert only(dynloop.explain(many)(X, 9, max_steps=20)).steps == 9
     assert only(dynloop.explain(many)(X, 30, max_steps=20, on_max_steps="stop")).steps == 20

@@ -46,3 +46,22 @@ def test_an_event_is_found() -> None:
     assert int(end.status) == kit().Status.EVENT
     np.testing.assert_allclose(end.time, np.pi / 2, rtol=1e-8)
     assert "stopped at the event" in str(end)
+
+
+def test_a_rejected_step_that_is_no_number_leaves_the_gradient_alone() -> None:
+    # (1 - k t / 2)^2, which steps that are too long leave for where the root is NaN.
+    rate, start = torch.tensor(1.0, dtype=torch.float64, requires_grad=True), torch.ones(1, dtype=torch.float64)
+    end = kit().solve(kit().Solver(torch, rtol=1e-6), lambda t, y: -rate * torch.sqrt(y), [0.0, 1.9], start)
+    assert int(end.rejected) > 0
+    np.testing.assert_allclose(torch.autograd.grad(end.value[0], rate)[0], -1.9 * (1 - 0.95), rtol=1e-4)
+
+
+def test_times_have_their_gradient() -> None:
+    # exp(-(t^2 - t0^2) / 2)
+    times = torch.tensor([0.3, 0.7, 1.2], dtype=torch.float64, requires_grad=True)
+    start = torch.ones(1, dtype=torch.float64)
+    saved = kit().solve(kit().Solver(torch, rtol=1e-8), lambda t, y: -y * t, times, start, save=True).saved[:, 0]
+    value = np.exp(-(np.array([0.7, 1.2]) ** 2 - 0.09) / 2)
+    np.testing.assert_allclose(saved.detach(), [1.0, *value], rtol=1e-6)
+    slope = [0.3 * value.sum(), *(-np.array([0.7, 1.2]) * value)]
+    np.testing.assert_allclose(torch.autograd.grad(saved.sum(), times)[0], slope, rtol=1e-5)
