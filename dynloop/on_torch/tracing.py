@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from dynloop.errors import CarryError
-from dynloop.on_torch import internals
+from dynloop.on_torch import internals, trying
 from dynloop.on_torch.operator import STATIC, loop_operator
 
 
