@@ -137,6 +137,10 @@ def junction(left: Any, late: Late, is_and: bool) -> Any:
     return jnp.where(holds, right, left) if is_and else jnp.where(holds, left, right)
 
 
+def item(array: Any, index: Any) -> Any:
+    return array[index]
+
+
 def with_item(array: Any, index: Any, value: Any) -> Any:
     return jnp.asarray(array).at[index].set(value)
 

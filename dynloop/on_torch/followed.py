@@ -9,9 +9,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
+
+INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
 
 
 @dataclass(frozen=True)
@@ -89,3 +92,37 @@ def is_same(one: Node, other: Node) -> bool:
     if one.made is not other.made or one.keys != other.keys:
         return False
     return all([is_same(a, b) for a, b in zip(one.children, other.children, strict=True)])
+
+
+class Place(NamedTuple):
+    """An integer tensor among the indices of an array.   place: the same, counted from the front, with one axis.
+
+    rest: the indices of the one row that is there.
+    """
+
+    axis: int
+    place: Tensor
+    rest: tuple[Any, ...]
+
+
+def place_in(array: Tensor, index: Any) -> Place | None:
+    """The first tensor without axes among the indices, which torch would take for a number that Python has to know."""
+    several = index if isinstance(index, tuple) else (index,)
+    taken = [_axes(part) for part in several]
+    axis = 0
+    for i, part in enumerate(several):
+        if part is Ellipsis:
+            axis = array.ndim - sum(taken[i:])
+        elif isinstance(part, Tensor) and part.ndim == 0 and part.dtype in INTEGERS:
+            length = array.shape[axis]
+            place = torch.where(part < 0, part + length, part).to(torch.int64).reshape(1)
+            return Place(axis, place, (*several[:i], 0, *several[i + 1 :]))
+        axis += taken[i]
+    return None
+
+
+def _axes(part: Any) -> int:
+    """How many axes of an array an index takes."""
+    if part is None or part is Ellipsis or isinstance(part, bool):
+        return 0
+    return part.ndim if isinstance(part, Tensor) and part.dtype is torch.bool else 1

@@ -170,10 +170,22 @@ def junction(left: Any, right: Late, is_and: bool) -> Any:
     return torch.where(truth(left), other, left) if is_and else torch.where(truth(left), left, other)
 
 
+def item(array: Any, index: Any) -> Any:
+    found = followed.place_in(array, index) if torch.compiler.is_compiling() else None
+    if found is None:
+        return array[index]
+    return item(array.index_select(found.axis, found.place), found.rest)
+
+
 def with_item(array: Any, index: Any, value: Any) -> Any:
-    new = torch.as_tensor(array).clone()
-    new[index] = value
-    return new
+    new = torch.as_tensor(array)
+    found = followed.place_in(new, index) if torch.compiler.is_compiling() else None
+    if found is None:
+        new = new.clone()
+        new[index] = value
+        return new
+    row = with_item(new.index_select(found.axis, found.place), found.rest, value)
+    return new.index_copy(found.axis, found.place, row)
 
 
 def index(start: Any, stop: Any) -> tuple[Any, Any]:

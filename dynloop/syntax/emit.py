@@ -19,11 +19,10 @@ from typing import Protocol
 
 from dynloop.syntax import liveness
 from dynloop.syntax.assignment import Assigned
-from dynloop.syntax.expressions import Expressions, call, is_surely_python, late, name
+from dynloop.syntax.expressions import Expressions, as_index, call, is_surely_python, late, name
 from dynloop.syntax.fragments import (
     CONDITION,
     Code,
-    as_index,
     assign,
     assign_to,
     deleted,
@@ -60,7 +59,6 @@ class Emitter:
 
     late: names that may have no value where a statement is handed over.
     """
-
 
     expressions: Expressions
     definite: Assigned
@@ -218,7 +216,7 @@ class Emitter:
             index = as_index(self.expressions.staged(target.slice))
             value = self.expressions.staged(node.value)
             if isinstance(node, ast.AugAssign):
-                value = ast.BinOp(ast.Subscript(loaded(target.value), index, ast.Load()), node.op, value)
+                value = ast.BinOp(call("item", loaded(target.value), index), node.op, value)
             return placed([assign(loaded(target.value).id, call("replaced", loaded(target.value), index, value))], node)
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
             # In place would change what the caller holds; a carry gets a new value.
