@@ -13,6 +13,7 @@ import numpy as np
 from jax import lax
 from jax import tree_util as jtu
 
+from dynloop import branches
 from dynloop.on_jax import internals
 from dynloop.on_jax.guard import Alarm, guarded
 from dynloop.on_jax.leaves import KINDS
@@ -112,6 +113,14 @@ def trace(function: Callable[[list[Any]], tuple[list[Any], Any]], leaves: Sequen
     return Replay(function, leaves)
 
 
+def is_trying() -> bool:
+    return False
+
+
+def cond(holds: Any, true: Late, false: Late) -> list[Any]:
+    return list(branches.cond(holds, true, false))
+
+
 def truth(array: Any) -> Any:
     return array if array.dtype == jnp.bool_ else array != 0
 
@@ -126,6 +135,10 @@ def junction(left: Any, late: Late, is_and: bool) -> Any:
         return jnp.logical_and(left, right) if is_and else jnp.logical_or(left, right)
     holds = truth(jnp.asarray(left))
     return jnp.where(holds, right, left) if is_and else jnp.where(holds, left, right)
+
+
+def item(array: Any, index: Any) -> Any:
+    return array[index]
 
 
 def with_item(array: Any, index: Any, value: Any) -> Any:

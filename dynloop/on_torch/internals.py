@@ -15,6 +15,7 @@ try:
     from torch._C._functorch import TransformType
     from torch._dynamo.utils import _make_inlined, unpack_iterable
     from torch._dynamo.variables.builder import wrap_fx_proxy
+    from torch._dynamo.variables.constant import ConstantVariable
     from torch._dynamo.variables.higher_order_ops import (
         TorchHigherOrderOperatorVariable,
         _hop_name_to_variable_class,
@@ -70,6 +71,7 @@ def dispatch_keys() -> KeySets:
 
 
 __all__ = [
+    "ConstantVariable",
     "DispatchKey",
     "V",
     "FakeTensor",

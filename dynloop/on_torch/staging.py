@@ -6,13 +6,15 @@ all lanes to learn what it gives, without a gradient and with the random numbers
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dynloop.on_torch import engine, trees
+from dynloop import branches
+from dynloop.on_torch import engine, followed, trees
 from dynloop.syntax.arrays import Kind, Late
 
 NAME = "torch"
@@ -33,20 +35,23 @@ def is_leaf(value: Any) -> bool:
 
 
 def flatten(value: Any) -> tuple[list[Any], list[str], Any]:
+    if torch.compiler.is_compiling():
+        return followed.flatten(value)
     if isinstance(value, Tensor):
         return [value], [""], _ONE
     parts, tree = trees.flatten(value)
-    paths = [f"[{i}]" for i in range(len(parts))] if torch.compiler.is_compiling() else trees.paths_of(tree)
-    return parts, paths, tree
+    return parts, trees.paths_of(tree), tree
 
 
 def unflatten(tree: Any, parts: Sequence[Any]) -> Any:
     if tree is _ONE:
         return parts[0]
-    return trees.unflatten(tree, parts)
+    return followed.unflatten(tree, parts) if torch.compiler.is_compiling() else trees.unflatten(tree, parts)
 
 
 def is_same_tree(one: Any, other: Any) -> bool:
+    if torch.compiler.is_compiling():
+        return followed.is_same(one, other)
     return one is other or trees.same(one, other)
 
 
@@ -82,7 +87,8 @@ def of_kind(leaf: Any, kind: Kind, like: Any = None) -> Any:
     """like: a tensor, on whose device a number goes."""
     device = like.device if isinstance(like, Tensor) else None
     if isinstance(leaf, Tensor):
-        return leaf.to(kind.dtype)
+        # What a compiled body returns may be nothing that it was given.
+        return leaf.to(kind.dtype).clone() if torch.compiler.is_compiling() else leaf.to(kind.dtype)
     return torch.as_tensor(leaf, dtype=kind.dtype, device=device)
 
 
@@ -90,29 +96,59 @@ def zeros(kind: Kind) -> Any:
     return torch.zeros(kind.shape, dtype=kind.dtype)
 
 
+@dataclass(frozen=True)
 class Trial:
-    """A function of leaves that was run once, to see what it gives; it runs again wherever it is wanted."""
+    """A function of leaves that was run once, to see what it gives; it runs again wherever it is wanted.
 
-    def __init__(self, function: Callable[[list[Any]], tuple[list[Any], Any]], leaves: Sequence[Any]):
-        self.function = function
-        if torch.compiler.is_compiling():
-            self.found, self.aside = function(list(leaves))  # what nobody reads is no part of the program
-        else:
-            with torch.no_grad(), torch.random.fork_rng():
-                self.found, self.aside = function(list(leaves))
-        self.kinds = [kind(x) for x in self.found]
+    constants: whether a result was a number.   found: the results, where Dynamo is inside of a probe all the while.
+    """
+
+    function: Callable[[list[Any]], tuple[list[Any], Any]]
+    kinds: list[Kind]
+    constants: list[bool]
+    aside: Any
+    found: list[Any] | None = None
 
     has_effects = True
 
     def is_constant(self, place: int) -> bool:
-        return not isinstance(self.found[place], Tensor)
+        return self.constants[place]
 
     def __call__(self, leaves: Sequence[Any]) -> list[Any]:
-        return self.function(list(leaves))[0]
+        return self.function(list(leaves))[0] if self.found is None else self.found
 
 
 def trace(function: Callable[[list[Any]], tuple[list[Any], Any]], leaves: Sequence[Any]) -> Trial:
-    return Trial(function, leaves)
+    def learn() -> tuple[list[Kind], list[bool], Any]:
+        found, aside = function(list(leaves))
+        return [kind(x) for x in found], [not isinstance(x, Tensor) for x in found], aside
+
+    if is_trying():
+        found, aside = function(list(leaves))
+        return Trial(function, [kind(x) for x in found], [not isinstance(x, Tensor) for x in found], aside, found)
+    if torch.compiler.is_compiling():
+        # Loaded late: it brings torch's compiler.
+        from dynloop.on_torch import compiled
+
+        return Trial(function, *compiled.probe(learn))
+    with torch.no_grad(), torch.random.fork_rng():
+        return Trial(function, *learn())
+
+
+def is_trying() -> bool:
+    if not torch.compiler.is_compiling():
+        return False
+    from dynloop.on_torch import trying
+
+    return trying.is_trying()
+
+
+def cond(holds: Any, true: Late, false: Late) -> list[Any]:
+    if torch.compiler.is_compiling():
+        # The two agree, and each is traced once. Clones, since what a branch returns may be nobody else's.
+        flat = lambda branch: lambda: tuple([x.clone() for x in branch()])
+        return list(torch.cond(holds, flat(true), flat(false), ()))
+    return list(branches.cond(holds, true, false))
 
 
 def truth(array: Any) -> Any:
@@ -134,10 +170,22 @@ def junction(left: Any, right: Late, is_and: bool) -> Any:
     return torch.where(truth(left), other, left) if is_and else torch.where(truth(left), left, other)
 
 
+def item(array: Any, index: Any) -> Any:
+    found = followed.place_in(array, index) if torch.compiler.is_compiling() else None
+    if found is None:
+        return array[index]
+    return item(array.index_select(found.axis, found.place), found.rest)
+
+
 def with_item(array: Any, index: Any, value: Any) -> Any:
-    new = torch.as_tensor(array).clone()
-    new[index] = value
-    return new
+    new = torch.as_tensor(array)
+    found = followed.place_in(new, index) if torch.compiler.is_compiling() else None
+    if found is None:
+        new = new.clone()
+        new[index] = value
+        return new
+    row = with_item(new.index_select(found.axis, found.place), found.rest, value)
+    return new.index_copy(found.axis, found.place, row)
 
 
 def index(start: Any, stop: Any) -> tuple[Any, Any]:
@@ -157,6 +205,10 @@ def row(rows: Any) -> Any:
 
 
 def require(holds: Any, message: str, leaves: Sequence[Any]) -> list[Any]:
+    if torch.compiler.is_compiling():
+        # Inductor writes the text into a program in C++, between double quotes.
+        torch._assert_async(holds, message.replace('"', "'"))  # pyright: ignore[reportPrivateImportUsage]
+        return list(leaves)
     if not is_eager(holds):
         raise RuntimeError(f"{message}: an assert has no truth inside of torch.vmap; leave it out there")
     if not bool(holds):

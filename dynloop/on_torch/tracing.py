@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from dynloop.errors import CarryError
-from dynloop.on_torch import internals
+from dynloop.on_torch import internals, trying
 from dynloop.on_torch.operator import STATIC, loop_operator
 
 
@@ -95,9 +95,12 @@ class ProbeVariable(internals.TorchHigherOrderOperatorVariable):
     def _call_function(self, tx: Any, args: Any, kwargs: Any) -> Any:
         function, *given = args
         before = set(tx.output.current_tracer.graph.nodes)
+        outer = trying.probes(tx.output)
+        trying.note(tx.output, outer + 1)
         try:
             return function.call_function(tx, given, kwargs)
         finally:
+            trying.note(tx.output, outer)
             for node in reversed(list(tx.output.current_tracer.graph.nodes)):
                 if node not in before and node.op not in ("placeholder", "get_attr"):
                     tx.output.current_tracer.graph.erase_node(node)

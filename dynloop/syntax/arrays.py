@@ -91,6 +91,14 @@ class Staging(Protocol):
 
     def trace(self, function: Callable[[list[Any]], tuple[list[Any], Any]], leaves: Sequence[Any]) -> Traced: ...
 
+    def is_trying(self) -> bool:
+        """Whether this code runs only to see what it gives, so that one run of a piece tells enough."""
+        ...
+
+    def cond(self, holds: Any, true: Late, false: Late) -> list[Any]:
+        """`dynloop.cond` of two branches that return leaves of the same kinds."""
+        ...
+
     def truth(self, array: Any) -> Any:
         """Whether a scalar is not zero, as a boolean array."""
         ...
@@ -100,6 +108,8 @@ class Staging(Protocol):
     def junction(self, left: Any, right: Late, is_and: bool) -> Any:
         """`left and right()`, or `left or right()`, where the left one is an array."""
         ...
+
+    def item(self, array: Any, index: Any) -> Any: ...
 
     def with_item(self, array: Any, index: Any, value: Any) -> Any: ...
 

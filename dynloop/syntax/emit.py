@@ -19,11 +19,10 @@ from typing import Protocol
 
 from dynloop.syntax import liveness
 from dynloop.syntax.assignment import Assigned
-from dynloop.syntax.expressions import Expressions, call, is_surely_python, late, name
+from dynloop.syntax.expressions import Expressions, as_index, call, is_surely_python, late, name
 from dynloop.syntax.fragments import (
     CONDITION,
     Code,
-    as_index,
     assign,
     assign_to,
     deleted,
@@ -56,7 +55,10 @@ class Where(Protocol):
 
 @dataclass
 class Emitter:
-    """sites, pieces: filled while statements are emitted, by the names under which the code calls them."""
+    """sites, pieces: filled while statements are emitted, by the names under which the code calls them.
+
+    late: names that may have no value where a statement is handed over.
+    """
 
     expressions: Expressions
     definite: Assigned
@@ -64,6 +66,7 @@ class Emitter:
     limits: Restrictions
     sites: dict[str, Site] = field(default_factory=dict)
     pieces: dict[str, ast.FunctionDef] = field(default_factory=dict)
+    late: set[str] = field(default_factory=set)
     numbers: "count[int]" = field(default_factory=lambda: count(1))
 
     # ---- code that is not staged
@@ -172,10 +175,12 @@ class Emitter:
         """Call a statement by its name, with what it carries and reads, and take what it returns."""
         known = self.sites[site]
         sure = self.definite.before.get((statement.node.lineno, statement.node.col_offset), NONE)
-        values = [
-            name(n) if is_staged or n in sure or (n.startswith(HIDDEN) and n != RETURNED) else maybe(n)
-            for n in (*known.given, *known.reads)
-        ]
+        values: list[ast.expr] = []
+        for n in (*known.given, *known.reads):
+            is_sure = is_staged or n in sure or (n.startswith(HIDDEN) and n != RETURNED)
+            values.append(name(n) if is_sure else maybe(n))
+            if not is_sure:
+                self.late.add(n)
         return unpacked(known.names, ast.Call(name(site), [*given, *values], []))
 
     # ---- staged code
@@ -211,7 +216,7 @@ class Emitter:
             index = as_index(self.expressions.staged(target.slice))
             value = self.expressions.staged(node.value)
             if isinstance(node, ast.AugAssign):
-                value = ast.BinOp(ast.Subscript(loaded(target.value), index, ast.Load()), node.op, value)
+                value = ast.BinOp(call("item", loaded(target.value), index), node.op, value)
             return placed([assign(loaded(target.value).id, call("replaced", loaded(target.value), index, value))], node)
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
             # In place would change what the caller holds; a carry gets a new value.

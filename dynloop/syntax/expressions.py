@@ -2,7 +2,8 @@
 
 Each is written in one of two ways. In code that is not staged it stays an expression that Python
 evaluates by itself as long as the values are booleans, so that a plain loop costs next to nothing more.
-In staged code, where it runs while tracing only, it is a call with what is evaluated late in a lambda.
+In staged code, where it runs while tracing only, it is a call with what is evaluated late in a lambda. There `x[i]` is
+a call too, since not every library takes an array for a place.
 """
 
 import ast
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any, TypeVar
 
-from dynloop.syntax.names import FUNCTIONS, HIDDEN, SCOPES, asks_for_truth, loads
+from dynloop.syntax.names import FUNCTIONS, HIDDEN, SCOPES, asks_for_truth, is_looked_up, loads, looks_up
 from dynloop.syntax.positions import at, made
 
 T = TypeVar("T", bound=ast.AST)
@@ -47,6 +48,15 @@ def late(expression: ast.expr) -> ast.Lambda:
     return ast.Lambda(nothing, expression)
 
 
+def as_index(node: ast.expr) -> ast.expr:
+    """What stands between brackets, as a value: slices are calls of `slice`."""
+    if isinstance(node, ast.Slice):
+        return call("slice", *(part or ast.Constant(None) for part in (node.lower, node.upper, node.step)))
+    if isinstance(node, ast.Tuple):
+        return ast.Tuple([as_index(part) for part in node.elts], ast.Load())
+    return node
+
+
 def is_surely_python(test: ast.expr) -> bool:
     """Whether a test can give no array: its branch is then left as it is."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
@@ -69,13 +79,15 @@ class Expressions:
 
     def plain(self, node: ast.expr) -> ast.expr:
         """For code that is not staged."""
-        return self._rewritten(node, False) if self._concerns(node) else node
+        return self._rewritten(node, False) if self._concerns(node, False) else node
 
     def staged(self, node: ast.expr) -> ast.expr:
-        return self._rewritten(node, True) if self._concerns(node) else node
+        return self._rewritten(node, True) if self._concerns(node, True) else node
 
-    def _concerns(self, node: ast.AST) -> bool:
-        return asks_for_truth(node) or any(id(name) in self.unsure for name in loads(node))
+    def _concerns(self, node: ast.AST, is_staged: bool) -> bool:
+        if asks_for_truth(node) or (is_staged and looks_up(node)):
+            return True
+        return any(id(name) in self.unsure for name in loads(node))
 
     def reading(self, target: ast.Name) -> ast.expr:
         """The value of a name that stands as the target of `x += ...`."""
@@ -84,7 +96,7 @@ class Expressions:
 
     def statement(self, node: ast.stmt, is_staged: bool) -> ast.stmt:
         """A statement with all of its expressions rewritten; a nested function or class stays as it is."""
-        if isinstance(node, SCOPES) or not self._concerns(node):
+        if isinstance(node, SCOPES) or not self._concerns(node, is_staged):
             return node
         return self._children(node, is_staged)
 
@@ -105,6 +117,9 @@ class Expressions:
             return self._choice(node, is_staged)
         if isinstance(node, ast.Compare) and len(node.ops) > 1:
             return self._chain(node, is_staged)
+        if is_staged and isinstance(node, ast.Subscript) and is_looked_up(node):
+            held, place = self._rewritten(node.value, True), self._rewritten(node.slice, True)
+            return at(node, call("item", held, as_index(place)))
         return self._children(node, is_staged)
 
     def _children(self, node: T, is_staged: bool) -> T:

@@ -75,15 +75,6 @@ def item_target(node: ast.stmt) -> ast.Subscript | None:
     return target if is_assigned and isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name) else None
 
 
-def as_index(node: ast.expr) -> ast.expr:
-    """What stands between brackets, as a value: slices are calls of `slice`."""
-    if isinstance(node, ast.Slice):
-        return call("slice", *(part or ast.Constant(None) for part in (node.lower, node.upper, node.step)))
-    if isinstance(node, ast.Tuple):
-        return ast.Tuple([as_index(part) for part in node.elts], ast.Load())
-    return node
-
-
 def deleted(target: ast.expr) -> ast.stmt:
     """A staged piece returns all of its names, so one that is deleted gets what stands for no value."""
     if isinstance(target, ast.Name):

@@ -47,12 +47,16 @@ def children(node: ast.AST) -> list[ast.AST]:
 
 
 class Facts(NamedTuple):
-    """What one walk over a node finds.   scopes: right inside of it.   asks: whether it asks for a truth value."""
+    """What one walk over a node finds.   scopes: right inside of it.   asks: whether it asks for a truth value.
+
+    looks_up: whether it reads an item at a place that may be an array.
+    """
 
     bound: frozenset[str]
     items: frozenset[str]
     scopes: tuple[ast.AST, ...]
     asks: bool
+    looks_up: bool
 
 
 def _facts(root: ast.AST) -> Facts:
@@ -67,7 +71,7 @@ def _found(root: ast.AST) -> Facts:
     names: set[str] = set()
     items: set[str] = set()
     scopes: list[ast.AST] = []
-    asks = False
+    asks = looks_up = False
     for node in walk_scope(root):
         if isinstance(node, ast.Name):
             if not isinstance(node.ctx, ast.Load):
@@ -75,18 +79,20 @@ def _found(root: ast.AST) -> Facts:
         elif isinstance(node, ast.Subscript):
             if not isinstance(node.ctx, ast.Load) and isinstance(node.value, ast.Name):
                 items.add(node.value.id)
+            looks_up = looks_up or is_looked_up(node)
         elif isinstance(node, ast.BoolOp | ast.IfExp | ast.UnaryOp | ast.Compare):
             asks = asks or not isinstance(node, ast.Compare) or len(node.ops) > 1
         elif isinstance(node, SCOPES):
             scopes.append(node)
             asks = asks or isinstance(node, COMPREHENSIONS)
+            looks_up = looks_up or isinstance(node, COMPREHENSIONS)
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 names.add(node.name)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             names.update((alias.asname or alias.name).split(".")[0] for alias in node.names)
         elif isinstance(node, ast.ExceptHandler) and node.name:
             names.add(node.name)
-    return Facts(frozenset(names), frozenset(items), tuple(scopes), asks)
+    return Facts(frozenset(names), frozenset(items), tuple(scopes), asks, looks_up)
 
 
 _FACTS = "facts"
@@ -105,6 +111,23 @@ def changed_items(*roots: ast.AST) -> frozenset[str]:
 def asks_for_truth(root: ast.AST) -> bool:
     """Whether a node holds logic, comparisons in a chain, or scopes that may."""
     return _facts(root).asks
+
+
+def looks_up(root: ast.AST) -> bool:
+    """Whether a node holds an `x[i]` such as `is_looked_up` tells of, or scopes that may."""
+    return _facts(root).looks_up
+
+
+def is_looked_up(node: ast.Subscript) -> bool:
+    """Whether this is an `x[i]` that is read, with a place that may be an array."""
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    return isinstance(node.ctx, ast.Load) and not all(map(_is_fixed, parts))
+
+
+def _is_fixed(place: ast.expr) -> bool:
+    if isinstance(place, ast.UnaryOp):
+        return _is_fixed(place.operand)
+    return isinstance(place, ast.Constant | ast.Slice)
 
 
 def assigned(*roots: ast.AST) -> frozenset[str]:

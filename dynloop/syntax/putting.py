@@ -1,4 +1,4 @@
-"""`x[i] = v` for what has no items that can be assigned, and for what a staged piece must not change in place."""
+"""`x[i]` in a staged piece, and `x[i] = v` for what has no items that can be assigned, and for what a staged piece must not change in place."""
 
 import copy
 from typing import Any
@@ -11,6 +11,10 @@ def put(held: Any, index: Any, value: Any) -> Any:
     if not is_array(held):
         raise
     return staging_of(held).with_item(held, index, value)
+
+
+def item(held: Any, index: Any) -> Any:
+    return staging_of(held).item(held, index) if is_array(held) else held[index]
 
 
 def replaced(held: Any, index: Any, value: Any) -> Any:

@@ -20,6 +20,7 @@ from dynloop.syntax.assignment import definite, with_items_alone
 from dynloop.syntax.check import check
 from dynloop.syntax.emit import Emitter
 from dynloop.syntax.expressions import Expressions, call, name
+from dynloop.syntax.fragments import assign, placed
 from dynloop.syntax.jumps import without_jumps
 from dynloop.syntax.names import HIDDEN, NONE, RETURNED, in_order, parameters
 from dynloop.syntax.positions import at, fill, made
@@ -66,6 +67,11 @@ def rewrite(function: FunctionType) -> Rewritten:
     if lost:
         nothing = ast.Assign([ast.Name(n, ast.Store()) for n in lost], ast.Constant(None))
         code.insert(0, at(tree, ast.If(ast.Constant(False), [nothing], [])))
+    late = in_order(emitter.late - parameters(tree.args))
+    if late:
+        # Dynamo can read no name that has no value, not even to be told so.
+        nothing = [assign(n, call("Unassigned", ast.Constant(n))) for n in late]
+        code.insert(0, at(tree, ast.If(call("is_compiling"), placed(nothing, tree), [])))
     made(tree).body = code
     # In the new function a decorator only says at which line the definition begins.
     tree.decorator_list = [at(d, ast.Constant(None)) for d in tree.decorator_list[:1]]

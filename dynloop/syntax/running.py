@@ -12,7 +12,7 @@ from typing import Any
 from dynloop import debugging
 from dynloop.errors import StagingError
 from dynloop.syntax import session
-from dynloop.syntax.arrays import Staging, is_array, is_staged, staging_of
+from dynloop.syntax.arrays import Staging, is_array, is_compiling, is_staged, staging_of
 from dynloop.syntax.eagerly import Course, Eager
 from dynloop.syntax.refusals import refuse, scalar
 from dynloop.syntax.settling import Body, Iteration, iteration
@@ -250,7 +250,10 @@ def _ahead(site: Site, body: Body, values: Values, extra: list[Any]) -> tuple[St
     Otherwise the loop would run one iteration as Python to find out, and trace the next one again.
     """
     around = session.current()
-    if around is None or around.staging is None or debugging.is_on() or values[site.flag] is not False:
+    if around is None or values[site.flag] is not False or (extra and is_compiling()):
+        # Dynamo cannot go back if a body needs a number that is one.
+        return None
+    if not is_compiling() and debugging.is_on():
         return None
     try:
         given = [around.staging.index(x, x)[0] for x in extra]

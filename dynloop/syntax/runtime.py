@@ -6,8 +6,8 @@ Python, and an array goes to the primitive, with what the statement carries.
 
 import builtins
 
-from dynloop.syntax.arrays import is_staged
-from dynloop.syntax.putting import put, replaced
+from dynloop.syntax.arrays import is_compiling, is_staged
+from dynloop.syntax.putting import item, put, replaced
 from dynloop.syntax.running import Staged, entry, items, items_of, iterator, maybe
 from dynloop.syntax.state import Unassigned, assigned, returned
 from dynloop.syntax.truth import and_, chain, choice, goes_on, not_, or_
@@ -25,7 +25,9 @@ __all__ = [
     "choice",
     "entry",
     "goes_on",
+    "is_compiling",
     "is_staged",
+    "item",
     "items",
     "items_of",
     "iterator",

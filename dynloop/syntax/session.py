@@ -10,7 +10,7 @@ from contextvars import ContextVar, Token
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from dynloop import settings
+from dynloop import backend, settings
 from dynloop.errors import ArgumentTypeError
 from dynloop.syntax.arrays import is_compiling
 
@@ -36,7 +36,8 @@ _OPTIONS: ContextVar[dict[str, Any]] = ContextVar("dynloop.options")
 
 def current() -> Session | None:
     """The one of the statement that is being staged around this one."""
-    return None if is_compiling() else _SESSION.get()
+    # Asked for by staged pieces alone, and torch.compile knows no other library.
+    return Session(backend.staging("torch"), {}) if is_compiling() else _SESSION.get()
 
 
 def within(staging: Any, run: Callable[[Session], T]) -> T:

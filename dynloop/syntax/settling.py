@@ -13,12 +13,13 @@ from typing import Any
 
 from dynloop.errors import StagingError
 from dynloop.syntax import session
-from dynloop.syntax.arrays import Kind, Staging, Traced
+from dynloop.syntax.arrays import Kind, Staging, Traced, is_compiling
 from dynloop.syntax.merging import Merged, Sides, common, loop_sides, merged
 from dynloop.syntax.site import Site
 from dynloop.syntax.state import Form, Forms, Leaf, Static, Unassigned, label, packed, unpacked
 
 Body = Callable[..., tuple[Any, ...]]
+Carry = dict[str, Any] | tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -62,11 +63,14 @@ class Settled:
     merged: list[Merged | None]
 
     @property
-    def init(self) -> dict[str, Any]:
+    def init(self) -> Carry:
         return self.carry(self.one.leaves)
 
-    def carry(self, leaves: Sequence[Any]) -> dict[str, Any]:
+    def carry(self, leaves: Sequence[Any]) -> Carry:
         """Leaves by the names that they belong to, as the primitive's messages and observers shall call them."""
+        if is_compiling():
+            # Dynamo follows no dicts of optree's, and nobody watches.
+            return tuple(leaves)
         named: dict[str, Any] = {}
         for name, form in zip(self.site.names, self.one.forms, strict=True):
             own = [] if form is None else [leaves[p.place] for p in form.parts if isinstance(p, Leaf)]
@@ -75,19 +79,23 @@ class Settled:
                 named[name] = own[0] if whole else tuple(own)
         return named
 
-    def leaves(self, carry: dict[str, Any]) -> list[Any]:
+    def leaves(self, carry: Carry) -> list[Any]:
+        if isinstance(carry, tuple):
+            return list(carry)
         found: list[Any] = []
         for name, form in zip(self.site.names, self.one.forms, strict=True):
             if name in carry and form is not None:
                 found += [carry[name]] if form.paths == [""] else carry[name]
         return found
 
-    def values(self, carry: dict[str, Any]) -> tuple[Any, ...]:
+    def values(self, carry: Carry) -> tuple[Any, ...]:
         return unpacked(self.staging, self.site.names, self.one.forms, self.leaves(carry))
 
-    def body(self, carry: dict[str, Any], *extra: Any) -> dict[str, Any]:
+    def body(self, carry: Carry, *extra: Any) -> Carry:
         given, _ = packed(self.staging, extra)
-        out = self.one.run([*given, *self.leaves(carry)])
+        return self._after(self.one.run([*given, *self.leaves(carry)]))
+
+    def _after(self, out: Sequence[Any]) -> Carry:
         new: list[Any] = []
         for before, after in zip(self.one.forms, self.one.after, strict=True):
             if before is None or after is None:
@@ -98,7 +106,11 @@ class Settled:
                     new.append(self.staging.of_kind(value, self.one.kinds[old.place]))
         return self.carry(new)
 
-    def flag(self, carry: dict[str, Any]) -> Any:
+    def tried(self) -> tuple[Any, ...]:
+        """Values such as the loop gives: those after one iteration, of which a trial has kept the results."""
+        return self.values(self._after(self.one.run([])))
+
+    def flag(self, carry: Carry) -> Any:
         """Whether a jump has left the loop."""
         return self.staging.truth(self.values(carry)[self.site.flag])
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dynloop import branches
 from dynloop.syntax import session
 from dynloop.syntax.arrays import Kind, Staging, Traced
 from dynloop.syntax.merging import Merged, Sides, branch_sides, merged
@@ -43,7 +42,7 @@ def stage_if(
     is_needed = any(isinstance(kind, Kind) for form in forms if form is not None for kind in form.kinds)
     results = []
     if is_needed or both[0].run.has_effects or both[1].run.has_effects:
-        results = list(branches.cond(holds, *branch))
+        results = list(branch[0]()) if staging.is_trying() else staging.cond(holds, *branch)
     named = zip(site.names, forms, strict=True)
     return tuple(Unassigned(name) if form is None else _value(staging, form, results) for name, form in named)
 

@@ -14,7 +14,7 @@ from dynloop import loops
 from dynloop.syntax import session
 from dynloop.syntax.arrays import Staging
 from dynloop.syntax.refusals import scalar
-from dynloop.syntax.settling import Body, Iteration, settled
+from dynloop.syntax.settling import Body, Carry, Iteration, settled
 from dynloop.syntax.site import Site
 
 
@@ -29,8 +29,10 @@ def stage_while(
 ) -> tuple[Any, ...]:
     options = {"backend": staging.NAME, **options}
     state = settled(staging, site, body, values, [], first)
+    if staging.is_trying():
+        return state.tried()
 
-    def holds(carry: dict[str, Any]) -> Any:
+    def holds(carry: Carry) -> Any:
         return session.within(staging, lambda _: scalar(staging, str(site), test(*state.values(carry))))
 
     return state.values(loops.while_loop(holds, state.body, state.init, **options))
@@ -50,6 +52,8 @@ def stage_range(
     start, stop = staging.index(bounds[0], bounds[1])
     step = bounds[2]
     state = settled(staging, site, body, values, [start], first)
+    if staging.is_trying():
+        return state.tried()
     if site.flag < 0 and step == 1:
         final = loops.fori_loop(start, stop, lambda i, carry: state.body(carry, i), state.init, **options)
         return state.values(final)
@@ -59,11 +63,11 @@ def stage_range(
         final = loops.fori_loop(0, steps, lambda k, carry: state.body(carry, start + k * step), state.init, **options)
         return state.values(final)
 
-    def holds(carry: tuple[Any, dict[str, Any]]) -> Any:
+    def holds(carry: tuple[Any, Carry]) -> Any:
         i, names = carry
         return staging.junction(i < stop if step > 0 else i > stop, lambda: staging.negation(state.flag(names)), True)
 
-    def advance(carry: tuple[Any, dict[str, Any]]) -> tuple[Any, dict[str, Any]]:
+    def advance(carry: tuple[Any, Carry]) -> tuple[Any, Carry]:
         i, names = carry
         return i + step, state.body(names, i)
 
@@ -84,6 +88,8 @@ def stage_rows(
     parts, _, tree = staging.flatten(rows)
     one = staging.unflatten(tree, [staging.row(part) for part in parts])
     state = settled(staging, site, body, values, [one])
+    if staging.is_trying():
+        return state.tried()
     until = state.flag if site.flag >= 0 else None
     step = lambda carry, row: (state.body(carry, row), None)
     return state.values(loops.scan(step, state.init, rows, until=until, reverse=is_backward, **options)[0])
