@@ -6,13 +6,13 @@ from typing import Any
 import torch
 
 from dynloop.checkpoints import Storage
-from dynloop.on_torch import internals, lowering, tracing
+from dynloop.on_torch import forward_mode, internals, lowering, tracing
 from dynloop.on_torch.functions import Promotion
 from dynloop.on_torch.operator import Static, loop_operator, probe
 from dynloop.on_torch.structure import Loop, Outcome
 from dynloop.settings import bound_message
 
-__all__ = ["lowering", "run", "tracing", "under_dynamo"]
+__all__ = ["forward_mode", "lowering", "run", "tracing", "under_dynamo"]
 
 
 def under_dynamo(function: Callable[[], Any]) -> Any:

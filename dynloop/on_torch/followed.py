@@ -7,6 +7,7 @@ no dict of optree's. What staged code carries is taken apart here instead, into 
 from __future__ import annotations
 
 import dataclasses
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -21,51 +22,66 @@ INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
 class Node:
     """A container.   keys: of its parts: names of fields, keys of a dict, or places.
 
-    made: what makes it: list, tuple, dict, or a class of the user's; None stands for one part.
+    made: what makes it: list, tuple, a class of dicts, or a class of the user's; None stands for one part.
+    order: the keys of a dict as they came, in which it is made again; its parts are in the order of the keys.
     """
 
     made: Any
     keys: tuple[Any, ...]
     children: tuple[Node, ...]
+    order: tuple[Any, ...] = ()
 
     def __str__(self) -> str:
         if self.made is None:
             return "*"
-        inside = ", ".join(str(child) for child in self.children)
+        inside = ", ".join([str(child) for child in self.children])
         return f"{self.made.__name__}({inside})"
 
 
 PART = Node(None, (), ())
 
 
-def flatten(value: Any) -> tuple[list[Any], list[str], Node]:
-    """Parts, their paths, and the tree."""
+def flatten(value: Any) -> tuple[list[Any], Node]:
+    """Parts and tree."""
     parts: list[Any] = []
-    paths: list[str] = []
-    return parts, paths, _walk(value, "", parts, paths)
+    return parts, _walk(value, parts)
 
 
-def _walk(value: Any, path: str, parts: list[Any], paths: list[str]) -> Node:
+def _walk(value: Any, parts: list[Any]) -> Node:
     kind = type(value)
     if not isinstance(value, Tensor):
         if value is None:
             return Node(type(None), (), ())
         if kind is tuple or kind is list:
-            keys = tuple(range(len(value)))
-            inside = [_walk(x, f"{path}[{i}]", parts, paths) for i, x in enumerate(value)]
-            return Node(kind, keys, tuple(inside))
-        if kind is dict:
-            keys = tuple(sorted(value) if all(isinstance(key, str) for key in value) else value)
-            return Node(dict, keys, tuple([_walk(value[k], f"{path}[{k!r}]", parts, paths) for k in keys]))
+            return Node(kind, tuple(range(len(value))), tuple([_walk(x, parts) for x in value]))
+        if kind is dict or kind is OrderedDict:
+            order = tuple(value)
+            is_sorted = kind is dict and (_are_all(order, str) or _are_all(order, int))
+            keys = tuple(sorted(order)) if is_sorted else order
+            return Node(kind, keys, tuple([_walk(value[key], parts) for key in keys]), order)
         if isinstance(value, tuple) and hasattr(kind, "_fields"):
-            several = zip(kind._fields, value, strict=True)
-            return Node(kind, kind._fields, tuple([_walk(x, f"{path}.{n}", parts, paths) for n, x in several]))
+            return Node(kind, kind._fields, tuple([_walk(x, parts) for x in value]))
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             keys = tuple([field.name for field in dataclasses.fields(value) if field.init])
-            return Node(kind, keys, tuple([_walk(getattr(value, n), f"{path}.{n}", parts, paths) for n in keys]))
+            return Node(kind, keys, tuple([_walk(getattr(value, name), parts) for name in keys]))
     parts.append(value)
-    paths.append(path)
     return PART
+
+
+def _are_all(keys: tuple[Any, ...], kind: type) -> bool:
+    return all([isinstance(key, kind) for key in keys])
+
+
+def paths_of(tree: Node) -> list[str]:
+    """The paths of the parts, as text such as `['x'][0].position`."""
+    if tree.made is None:
+        return [""]
+    paths: list[str] = []
+    is_indexed = tree.made is tuple or tree.made is list or bool(tree.order)
+    for key, child in zip(tree.keys, tree.children, strict=True):
+        step = f"[{key!r}]" if is_indexed else f".{key}"
+        paths += [step + path for path in paths_of(child)]
+    return paths
 
 
 def unflatten(tree: Node, parts: Sequence[Any]) -> Any:
@@ -83,9 +99,10 @@ def _made(tree: Node, left: list[Any]) -> Any:
         return inside
     if tree.made is tuple:
         return tuple(inside)
-    if tree.made is dict:
-        return dict(zip(tree.keys, inside, strict=True))
-    return tree.made(**dict(zip(tree.keys, inside, strict=True)))
+    named = dict(zip(tree.keys, inside, strict=True))
+    if tree.made is dict or tree.made is OrderedDict:
+        return tree.made([(key, named[key]) for key in tree.order])
+    return tree.made(**named)
 
 
 def is_same(one: Node, other: Node) -> bool:

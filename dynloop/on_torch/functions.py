@@ -17,7 +17,7 @@ from dynloop.carry import check_devices, check_leaves, check_structure, ran_with
 from dynloop.errors import ArgumentTypeError, CarryError, described
 from dynloop.on_torch import leaves as leaf
 from dynloop.on_torch.structure import Tensors, name_of
-from dynloop.on_torch.trees import flatten, paths_of, unflatten
+from dynloop.on_torch.trees import flatten, paths_of, same, unflatten
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ def _row_changed(form: Form, versions: Sequence[int], rows: Sequence[Tensor]) ->
 def _leaves_of(name: str, label: str, tree: Any, before: Tensors, out: Any) -> Tensors:
     """The leaves of the carry that body returned, each a tensor."""
     found, structure = flatten(out)
-    if structure != tree:
+    if not same(structure, tree):
         check_structure(name, label, tree, structure, (paths_of(tree), paths_of(structure)))
     if all(isinstance(x, Tensor) for x in found):
         return tuple(found)

@@ -12,7 +12,15 @@ from dynloop.errors import BackendError
 try:
     import torch
     from torch._C import DispatchKey, _AutoDispatchBelowAutograd
-    from torch._C._functorch import TransformType
+    from torch._C._functorch import (
+        TransformType,
+        _jvp_decrement_nesting,
+        _jvp_increment_nesting,
+        _unwrap_for_grad,
+        _wrap_for_grad,
+        get_unwrapped,
+        is_functorch_wrapped_tensor,
+    )
     from torch._dynamo.utils import _make_inlined, unpack_iterable
     from torch._dynamo.variables.builder import wrap_fx_proxy
     from torch._dynamo.variables.constant import ConstantVariable
@@ -26,6 +34,7 @@ try:
     )
     from torch._dynamo.variables.lazy import LazyVariableTracker
     from torch._dynamo.variables.tensor import SymNodeVariable
+    from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
     from torch._guards import TracingContext
     from torch._higher_order_ops.utils import (
         _hop_compile_and_call,
@@ -59,6 +68,11 @@ except ImportError as error:
 # Its rules are set by decorators that its types do not tell of.
 HigherOrderOperator: Any = _HigherOrderOperator
 while_loop_op: Any = _while_loop_op
+
+jvp_increment_nesting: Any = _jvp_increment_nesting
+jvp_decrement_nesting: Any = _jvp_decrement_nesting
+wrap_for_grad: Any = _wrap_for_grad
+unwrap_for_grad: Any = _unwrap_for_grad
 
 assert_async: Any = torch._assert_async  # pyright: ignore[reportPrivateImportUsage]
 
@@ -98,17 +112,24 @@ __all__ = [
     "discard_graph_changes",
     "dispatch_keys",
     "get_proxy_mode",
+    "get_unwrapped",
     "make_attr",
     "inductor_config",
     "ir",
+    "is_functorch_wrapped_tensor",
+    "jvp_decrement_nesting",
+    "jvp_increment_nesting",
     "lowerings",
     "materialize_as_graph",
     "reenter_make_fx",
     "register_lowering",
     "speculate_subgraph",
+    "temporarily_clear_interpreter_stack",
     "track_tensor_tree",
     "tree_map",
     "unpack_iterable",
+    "unwrap_for_grad",
     "while_loop_op",
+    "wrap_for_grad",
     "wrap_fx_proxy",
 ]

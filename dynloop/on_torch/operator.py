@@ -164,19 +164,34 @@ def reads_nan(call: Call, final: Sequence[Tensor]) -> Tensor:
     return found
 
 
+def apart(xs: Sequence[Tensor], others: Sequence[Any]) -> tuple[Tensor, ...]:
+    """The tensors, none of them in the memory of another."""
+    return tuple([owned(x) if a else x.contiguous() for x, a in zip(xs, aliases(xs, others), strict=True)])
+
+
+def distinct(constants: Sequence[Any]) -> list[Any]:
+    """The constants, no tensor among them in the memory of one before it."""
+    tensors = [x for x in constants if isinstance(x, Tensor)]
+    own = [owned(x) if a else x for x, a in zip(tensors, aliases(tensors, ()), strict=True)]
+    return merge([isinstance(x, Tensor) for x in constants], own, constants)
+
+
 def plain(*args: Any) -> tuple[Tensor, ...]:
     """The loop without a gradient."""
     call = Call(*(list(x) if isinstance(x, list | tuple) else x for x in args))
     n, r = len(call.carries), len(call.xs)
+
+    def cond(*flat: Any) -> Tensor:
+        return apart(call.cond(*flat), flat)[0]
+
     if not call.static.has_ys:
 
         def body(*flat: Any) -> tuple[Tensor, ...]:
-            out = call.body(*flat)
-            return tuple(x.contiguous() for x in out)
+            return apart(call.body(*flat), flat)
 
-        shared = aliases(call.carries, call.constants)
-        carries = tuple(owned(x) if a else x.contiguous() for x, a in zip(call.carries, shared, strict=True))
-        final = internals.while_loop_op(lambda *flat: call.cond(*flat)[0], body, carries, tuple(call.constants))
+        constants = distinct(call.constants)
+        carries = apart(call.carries, constants)
+        final = internals.while_loop_op(cond, body, carries, tuple(constants))
         return (*final, reads_nan(call, final))
     ys = internals.materialize_as_graph(call.body, (*call.carries, *call.rows, *call.constants))
     values = [node.meta["val"] for node in results_of(ys)[n:]]
@@ -184,14 +199,14 @@ def plain(*args: Any) -> tuple[Tensor, ...]:
     def one(carries: list[Tensor], buffers: list[Tensor], constants: list[Any]) -> Any:
         xs, constants = cut(constants, r)
         new, ys = cut(call.body(*carries, *get(xs, carries[0]), *constants), n)
-        return [x.contiguous() for x in new], put(buffers, ys, carries[0])
+        return list(apart(new, [*carries, *constants])), put(buffers, ys, carries[0])
 
     # What is exported must be read where dynloop is not: there torch's loop carries the buffers, and copies them.
     run = storing_loop.run_carrying if torch.compiler.is_exporting() else storing_loop.run
     buffers = [zeros((call.length, *y.shape), y) for y in values]
     carries = [x.clone(memory_format=torch.contiguous_format) for x in call.carries]
     constants = [*call.xs, *call.constants]
-    final, buffers = run(lambda c, _, k: call.cond(*c, *k[r:])[0], one, carries, buffers, constants)
+    final, buffers = run(lambda c, _, k: cond(*c, *k[r:]), one, carries, buffers, constants)
     return (*final, *buffers, reads_nan(call, final))
 
 
@@ -241,7 +256,6 @@ def _batch(*_: Any) -> Any:
 
 
 @loop_operator.py_impl(internals.TransformType.Grad)
-@loop_operator.py_impl(internals.TransformType.Jvp)
 def _transform(*_: Any) -> Any:
     raise DerivativeError(
         "a loop inside a transformation of torch.func inside torch.compile is not supported. Take the gradient of the "

@@ -35,23 +35,17 @@ def is_leaf(value: Any) -> bool:
 
 
 def flatten(value: Any) -> tuple[list[Any], list[str], Any]:
-    if torch.compiler.is_compiling():
-        return followed.flatten(value)
-    if isinstance(value, Tensor):
+    if isinstance(value, Tensor) and not torch.compiler.is_compiling():
         return [value], [""], _ONE
     parts, tree = trees.flatten(value)
     return parts, trees.paths_of(tree), tree
 
 
 def unflatten(tree: Any, parts: Sequence[Any]) -> Any:
-    if tree is _ONE:
-        return parts[0]
-    return followed.unflatten(tree, parts) if torch.compiler.is_compiling() else trees.unflatten(tree, parts)
+    return parts[0] if tree is _ONE else trees.unflatten(tree, parts)
 
 
 def is_same_tree(one: Any, other: Any) -> bool:
-    if torch.compiler.is_compiling():
-        return followed.is_same(one, other)
     return one is other or trees.same(one, other)
 
 

@@ -2,7 +2,7 @@
 
 None is no leaf. A dataclass that nobody has registered is registered when it is first met, in optree's namespace
 "dynloop": all the fields that its constructor takes are parts of it. One that is registered there, or for every
-namespace, stays as it is.
+namespace, stays as it is. Inside of torch.compile the trees are those of `followed`.
 """
 
 import dataclasses
@@ -10,13 +10,18 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import optree
+import torch
 from torch import Tensor
+
+from dynloop.on_torch import followed
 
 NAMESPACE = "dynloop"
 
 
 def flatten(tree: Any) -> tuple[list[Any], Any]:
     """The leaves, and the tree's structure."""
+    if torch.compiler.is_compiling():
+        return followed.flatten(tree)
     leaves, structure = optree.tree_flatten(tree, namespace=NAMESPACE)
     for leaf in leaves:
         if not isinstance(leaf, Tensor) and dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
@@ -26,16 +31,22 @@ def flatten(tree: Any) -> tuple[list[Any], Any]:
 
 
 def unflatten(structure: Any, leaves: Iterable[Any]) -> Any:
+    if isinstance(structure, followed.Node):
+        return followed.unflatten(structure, tuple(leaves))
     return structure.unflatten(leaves)
 
 
 def paths_of(structure: Any) -> list[str]:
     """The paths of a tree's leaves, as text such as `['x'][0].position`."""
+    if isinstance(structure, followed.Node):
+        return followed.paths_of(structure)
     return [accessor.codify("") for accessor in structure.accessors()]
 
 
 def same(one: Any, other: Any) -> bool:
     """Whether two structures are the same."""
+    if isinstance(one, followed.Node):
+        return followed.is_same(one, other)
     return one == other
 
 
