@@ -4,7 +4,8 @@ A carry with a floating dtype gets a tangent, zero where it has none at the star
 has one. So the derivative of the derivative, and the gradient of it, are loops too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from torch.autograd import forward_ad
 
 from dynloop.on_torch import internals
 from dynloop.on_torch.arguments import cut, merge, pick
-from dynloop.on_torch.operator import STATIC, Call, loop_operator
+from dynloop.on_torch.operator import STATIC, Call, Untraced, loop_operator
 from dynloop.on_torch.structure import is_differentiable
 
 
@@ -48,19 +49,6 @@ def _push_forward(interpreter: Any, *args: Any) -> tuple[Tensor, ...]:
     return (*[joined(x, None, level) for x in counter], *dual, *[joined(x, None, level) for x in is_nan])
 
 
-def graph_of(function: Any, examples: Sequence[Any]) -> Any:
-    """The function as a graph of what it does itself, whatever it may be differentiated by."""
-
-    def bare(x: Any) -> Any:
-        while isinstance(x, Tensor) and internals.is_functorch_wrapped_tensor(x):
-            x = internals.get_unwrapped(x)
-        # Of no value, so that none is taken for a constant.
-        return torch.empty_like(x) if isinstance(x, Tensor) else x
-
-    with internals.temporarily_clear_interpreter_stack():
-        return internals.materialize_as_graph(function, tuple(map(bare, examples)))
-
-
 def split(x: Tensor, level: int) -> tuple[Tensor, Tensor | None]:
     """Value and tangent of a transformation's level, both below it."""
     value, tangent = forward_ad.unpack_dual(x, level=DUAL)
@@ -82,12 +70,27 @@ def pushed(function: Any, values: Sequence[Tensor], tangents: Sequence[Tensor]) 
     """
     level = internals.jvp_increment_nesting()
     try:
-        with forward_ad._set_fwd_grad_enabled(True):
+        with a_level_of_torch(), forward_ad._set_fwd_grad_enabled(True):
             out = function(*[joined(x, d, level) for x, d in zip(values, tangents, strict=True)])
             pairs = [split(x, level) for x in out]
     finally:
         internals.jvp_decrement_nesting()
     return _columns(pairs)
+
+
+@contextmanager
+def a_level_of_torch() -> Iterator[None]:
+    """torch's level of forward mode, entered unless the program is inside of it: a backward pass is not."""
+    try:
+        internals.enter_dual_level()
+    except RuntimeError:
+        # It has no other way to say that it is inside.
+        yield
+        return
+    try:
+        yield
+    finally:
+        internals.exit_dual_level(level=DUAL)
 
 
 def _columns(pairs: Sequence[tuple[Any, Any]]) -> tuple[list[Any], list[Any]]:
@@ -112,14 +115,10 @@ class Twice:
         self.is_stacked: list[bool] = []
 
     def run(self, carries: list[Any], xs: list[Any], counts: list[Any], constants: list[Any]) -> Any:
-        rows = [x.new_empty(x.shape[1:]) for x in xs]
-        graphs = [
-            graph_of(self.cond, [*carries, *constants]),
-            graph_of(self.body, [*carries, *rows, *constants]),
-        ]
-        for graph in graphs:
-            graph.meta[STATIC] = self.call.static
-        return loop_operator(*graphs, carries, xs, counts, self.call.sizes, constants)
+        static = {STATIC: self.call.static}
+        # No graphs are made of these: what they call is to be differentiated by its own rules, and by ours again.
+        cond, body = Untraced(self.cond, static, self.call.reads), Untraced(self.body, static, ())
+        return loop_operator(cond, body, carries, xs, counts, self.call.sizes, constants)
 
     def cond(self, *flat: Any) -> Any:
         values, rest = cut(flat, len(self.call.carries))

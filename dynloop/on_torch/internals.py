@@ -18,8 +18,6 @@ try:
         _jvp_increment_nesting,
         _unwrap_for_grad,
         _wrap_for_grad,
-        get_unwrapped,
-        is_functorch_wrapped_tensor,
     )
     from torch._dynamo.utils import _make_inlined, unpack_iterable
     from torch._dynamo.variables.builder import wrap_fx_proxy
@@ -34,7 +32,6 @@ try:
     )
     from torch._dynamo.variables.lazy import LazyVariableTracker
     from torch._dynamo.variables.tensor import SymNodeVariable
-    from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
     from torch._guards import TracingContext
     from torch._higher_order_ops.utils import (
         _hop_compile_and_call,
@@ -71,6 +68,8 @@ while_loop_op: Any = _while_loop_op
 
 jvp_increment_nesting: Any = _jvp_increment_nesting
 jvp_decrement_nesting: Any = _jvp_decrement_nesting
+enter_dual_level: Any = torch._C._enter_dual_level
+exit_dual_level: Any = torch._C._exit_dual_level
 wrap_for_grad: Any = _wrap_for_grad
 unwrap_for_grad: Any = _unwrap_for_grad
 
@@ -111,12 +110,12 @@ __all__ = [
     "disable_proxy_modes_tracing",
     "discard_graph_changes",
     "dispatch_keys",
+    "enter_dual_level",
+    "exit_dual_level",
     "get_proxy_mode",
-    "get_unwrapped",
     "make_attr",
     "inductor_config",
     "ir",
-    "is_functorch_wrapped_tensor",
     "jvp_decrement_nesting",
     "jvp_increment_nesting",
     "lowerings",
@@ -124,7 +123,6 @@ __all__ = [
     "reenter_make_fx",
     "register_lowering",
     "speculate_subgraph",
-    "temporarily_clear_interpreter_stack",
     "track_tensor_tree",
     "tree_map",
     "unpack_iterable",

@@ -96,6 +96,18 @@ class Probe(HigherOrderOperator):
 probe = Probe()
 
 
+@dataclass(frozen=True)
+class Untraced:
+    """A cond or a body that is a function instead of a graph.   reads: of a cond: see `Call.reads`."""
+
+    function: Any
+    meta: dict[str, Any]
+    reads: tuple[bool, ...]
+
+    def __call__(self, *args: Any) -> Any:
+        return self.function(*args)
+
+
 @dataclass
 class Call:
     """One call of the operator, its arguments by name."""
@@ -119,6 +131,14 @@ class Call:
     @property
     def functions(self) -> Body:
         return Body(self.cond, self.body, self.signature)
+
+    @property
+    def reads(self) -> tuple[bool, ...]:
+        """Which of the first carries cond reads; the others it doesn't."""
+        if isinstance(self.cond, Untraced):
+            return self.cond.reads
+        inputs = self.cond.graph.find_nodes(op="placeholder")
+        return tuple([bool(node.users) for node in inputs[: len(self.carries)]])
 
     @property
     def length(self) -> Any:
@@ -156,8 +176,7 @@ class Call:
 
 def reads_nan(call: Call, final: Sequence[Tensor]) -> Tensor:
     """Whether a floating carry that cond reads is NaN."""
-    inputs = call.cond.graph.find_nodes(op="placeholder")
-    read = [x for x, node in zip(final, inputs, strict=False) if node.users and is_differentiable(x)]
+    read = [x for x, is_read in zip(final, call.reads, strict=False) if is_read and is_differentiable(x)]
     found = torch.zeros((), dtype=torch.bool, device=counter_device(final))
     for x in read:
         found = found | torch.isnan(x).any().to(found.device)

@@ -43,6 +43,11 @@ class Backend(ABC):
         """What the library calls its forward mode."""
 
     @property
+    def orders_refused(self) -> frozenset[str]:
+        """The second derivatives that are an error in this way, as in "forward over reverse"."""
+        return frozenset()
+
+    @property
     @abstractmethod
     def traces_branches(self) -> bool:
         """Whether both branches of a `cond` are looked at, whichever runs."""

@@ -39,20 +39,25 @@ TAKING_TURNS: list[Backend] = [*BACKENDS, *of_compiled_torch()]
 CHECKPOINTS: list[Any] = [1, 2, 3, "auto", "all"]
 
 
-def taking_turns(names: str, cases: Sequence[Any], *, swapped: bool = False) -> pytest.MarkDecorator:
+def taking_turns(names: str, cases: Sequence[Any], *, swapped: bool = False, order: str = "") -> pytest.MarkDecorator:
     """Runs a test for every case, the backends of a library taking turns; `--full` runs the whole product.
 
     Args:
         names: the test's arguments beside `backend`, as in `pytest.mark.parametrize`.
         cases: a value for one argument; tuples of values for several.
         swapped: let the turns begin with another backend, so that together two tests run every pair.
+        order: the second derivative that the test takes; one may be among the cases too.
     """
     several = "," in names
     product = []
     for backend in TAKING_TURNS:
-        ways = [other for other in TAKING_TURNS if other.library == backend.library]
+        library = [other for other in TAKING_TURNS if other.library == backend.library]
         for at, case in enumerate(cases):
             values = case if several else (case,)
+            orders = {order, *(value for value in values if isinstance(value, str))}
+            ways = [other for other in library if not other.orders_refused & orders]
+            if backend not in ways:
+                continue
             is_turn = ways[(at + swapped) % len(ways)] is backend
             marks = () if is_turn else pytest.mark.full
             label = "-".join(map(str, (backend.name, *values)))

@@ -11,7 +11,7 @@ import pytest
 
 from dynloop import CarryError, StoppedBecause
 from tests.closeness import assert_close
-from tests.dynloop.backends import Backend, taking_turns, with_checkpoints, with_checkpoints_swapped
+from tests.dynloop.backends import CHECKPOINTS, Backend, taking_turns, with_checkpoints, with_checkpoints_swapped
 
 
 def less_than_ten(y: Any) -> Any:
@@ -86,7 +86,7 @@ def test_second_derivative_of_repeated_squaring(backend: Backend, order: str):
     assert_close(second_derivative(backend, order, f)(backend.asarray(1.5)), 637.875)
 
 
-@with_checkpoints
+@taking_turns("checkpoints", CHECKPOINTS, order="reverse over reverse")
 def test_second_derivative_whatever_is_stored(backend: Backend, checkpoints: Any):
     f = squaring(backend, checkpoints=checkpoints)
     assert_close(second_derivative(backend, "reverse over reverse", f)(backend.asarray(1.5)), 637.875)
