@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -29,13 +29,7 @@ class Node:
     made: Any
     keys: tuple[Any, ...]
     children: tuple[Node, ...]
-    order: tuple[Any, ...] = ()
-
-    def __str__(self) -> str:
-        if self.made is None:
-            return "*"
-        inside = ", ".join([str(child) for child in self.children])
-        return f"{self.made.__name__}({inside})"
+    order: tuple[Any, ...] = field(default=(), compare=False)
 
 
 PART = Node(None, (), ())
@@ -62,14 +56,14 @@ def _walk(value: Any, parts: list[Any]) -> Node:
         if isinstance(value, tuple) and hasattr(kind, "_fields"):
             return Node(kind, kind._fields, tuple([_walk(x, parts) for x in value]))
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            keys = tuple([field.name for field in dataclasses.fields(value) if field.init])
+            keys = tuple([part.name for part in dataclasses.fields(value) if part.init])
             return Node(kind, keys, tuple([_walk(getattr(value, name), parts) for name in keys]))
     parts.append(value)
     return PART
 
 
 def _are_all(keys: tuple[Any, ...], kind: type) -> bool:
-    return all([isinstance(key, kind) for key in keys])
+    return all(isinstance(key, kind) for key in keys)
 
 
 def paths_of(tree: Node) -> list[str]:
@@ -82,6 +76,21 @@ def paths_of(tree: Node) -> list[str]:
         step = f"[{key!r}]" if is_indexed else f".{key}"
         paths += [step + path for path in paths_of(child)]
     return paths
+
+
+def in_words(tree: Node) -> str:
+    """The tree as messages say it, a part being a star; Dynamo asks no object for its own words."""
+    if tree.made is None or tree.made is type(None):
+        return "None" if tree.made else "*"
+    inside = [in_words(child) for child in tree.children]
+    if tree.order:
+        return "{" + ", ".join([f"{key!r}: {x}" for key, x in zip(tree.keys, inside, strict=True)]) + "}"
+    if tree.made is list:
+        return "[" + ", ".join(inside) + "]"
+    if tree.made is tuple:
+        return "(" + ", ".join(inside) + ("," if len(inside) == 1 else "") + ")"
+    named = [f"{key}={x}" for key, x in zip(tree.keys, inside, strict=True)]
+    return f"{tree.made.__name__}(" + ", ".join(named) + ")"
 
 
 def unflatten(tree: Node, parts: Sequence[Any]) -> Any:

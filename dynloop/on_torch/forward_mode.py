@@ -17,7 +17,6 @@ from dynloop.on_torch.arguments import cut, merge, pick
 from dynloop.on_torch.operator import STATIC, Call, Untraced, loop_operator
 from dynloop.on_torch.structure import is_differentiable
 
-
 # torch has one level of forward mode; nested ones are levels of torch.func.
 DUAL = 0
 
@@ -52,7 +51,8 @@ def _push_forward(interpreter: Any, *args: Any) -> tuple[Tensor, ...]:
 def split(x: Tensor, level: int) -> tuple[Tensor, Tensor | None]:
     """Value and tangent of a transformation's level, both below it."""
     value, tangent = forward_ad.unpack_dual(x, level=DUAL)
-    return tuple(part if part is None else internals.unwrap_for_grad(part, level) for part in (value, tangent))
+    below = None if tangent is None else internals.unwrap_for_grad(tangent, level)
+    return internals.unwrap_for_grad(value, level), below
 
 
 def joined(value: Tensor, tangent: Tensor | None, level: int) -> Tensor:
@@ -65,8 +65,8 @@ def joined(value: Tensor, tangent: Tensor | None, level: int) -> Tensor:
 def pushed(function: Any, values: Sequence[Tensor], tangents: Sequence[Tensor]) -> tuple[list[Tensor], list[Any]]:
     """What the function gives, and its derivative in the direction of the tangents; None for what has none.
 
-    torch.func.jvp would enter torch's level of forward mode, which holds nothing inside of itself; in a compiled program
-    it cannot know that it is inside already.
+    torch.func.jvp would enter torch's level of forward mode, which holds nothing inside of itself; in a compiled
+    program it cannot know that it is inside already.
     """
     level = internals.jvp_increment_nesting()
     try:

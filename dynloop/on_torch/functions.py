@@ -17,7 +17,7 @@ from dynloop.carry import check_devices, check_leaves, check_structure, ran_with
 from dynloop.errors import ArgumentTypeError, CarryError, described
 from dynloop.on_torch import leaves as leaf
 from dynloop.on_torch.structure import Tensors, name_of
-from dynloop.on_torch.trees import flatten, paths_of, same, unflatten
+from dynloop.on_torch.trees import flatten, in_words, paths_of, same, unflatten
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ def _leaves_of(name: str, label: str, tree: Any, before: Tensors, out: Any) -> T
     """The leaves of the carry that body returned, each a tensor."""
     found, structure = flatten(out)
     if not same(structure, tree):
-        check_structure(name, label, tree, structure, (paths_of(tree), paths_of(structure)))
+        check_structure(name, label, in_words(tree), in_words(structure), (paths_of(tree), paths_of(structure)))
     if all(isinstance(x, Tensor) for x in found):
         return tuple(found)
     several = zip(paths_of(tree), found, before, strict=True)

@@ -275,10 +275,11 @@ def _batch(*_: Any) -> Any:
 
 
 @loop_operator.py_impl(internals.TransformType.Grad)
-def _transform(*_: Any) -> Any:
+def _pull_back(*_: Any) -> Any:
     raise DerivativeError(
-        "a loop inside a transformation of torch.func inside torch.compile is not supported. Take the gradient of the "
-        "compiled function by torch.autograd.grad or .backward(), or call torch.func outside of torch.compile."
+        "a loop inside torch.func.grad, or another reverse mode of torch.func, inside torch.compile is not supported. "
+        "Take the gradient of the compiled function by torch.autograd.grad or .backward(), which may go through "
+        "torch.func.jvp inside of it, or call torch.func outside of torch.compile."
     )
 
 

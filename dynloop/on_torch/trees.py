@@ -50,6 +50,11 @@ def same(one: Any, other: Any) -> bool:
     return one == other
 
 
+def in_words(structure: Any) -> Any:
+    """The structure as messages say it."""
+    return followed.in_words(structure) if isinstance(structure, followed.Node) else structure
+
+
 def _register(kind: type) -> None:
     names = [field.name for field in dataclasses.fields(kind) if field.init]
 

@@ -162,7 +162,7 @@ def test_a_bound_that_is_reached_is_not_silent(backend: Backend, checkpoints: An
         return lambda x: backend.while_loop(less_than_ten, lambda y: 2 * y, x, **options)
 
     x = backend.asarray(1.0)
-    with pytest.raises(Exception, match="max_steps(=2)? was reached and the condition still held"):
+    with pytest.raises(Exception, match=r"max_steps(=2)? was reached and the condition still held"):
         float(backend.value(f(), x))
     assert float(backend.value(f(on_max_steps="stop"), x)) == 4.0
     assert float(backend.grad(f(on_max_steps="stop"))(x)) == 4.0
