@@ -193,6 +193,8 @@ def with_options(x: Tensor) -> Tensor:
 REFUSED = {
     wrong_dtype: "'x' is float32\\[\\] before the loop but int64\\[\\] after one iteration; cast it explicitly",
     wrong_path: "'y' is used but may not have been assigned on every path; give 'y' a value before",
+    printing: "calls 'print', which torch.compile does not trace; leave it out",
+    with_options: "give the options to the decorator, as in @dynloop",
     growing: "calls 'seen.append'; use a local variable, or an array",
 }
 
