@@ -26,6 +26,11 @@ LATE = {
     # They bring torch's compiler, which takes seconds to load.
     "dynloop/on_torch/entry.py": ("dynloop.on_torch.compiled",),
     "dynloop/on_torch/branching.py": ("dynloop.on_torch.compiled_cond",),
+    "dynloop/on_torch/staging.py": (
+        "dynloop.on_torch.compiled",
+        "dynloop.on_torch.compiled_cond",
+        "dynloop.on_torch.trying",
+    ),
 }
 # These look a module up by its name.
 LATE_LOOKUPS = ("dynloop/backend.py", "dynloop/codecs.py")

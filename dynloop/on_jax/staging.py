@@ -117,7 +117,7 @@ def is_trying() -> bool:
     return False
 
 
-def cond(holds: Any, true: Late, false: Late) -> list[Any]:
+def cond(holds: Any, true: Late, false: Late, kinds: Sequence[Kind]) -> list[Any]:
     return list(branches.cond(holds, true, false))
 
 

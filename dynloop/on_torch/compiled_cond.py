@@ -1,6 +1,8 @@
 """`dynloop.cond` inside torch.compile: torch's own conditional, given branches that agree and share no memory.
 
 Both branches are looked at while tracing, so what they return is compared there; only one runs.
+The gradient of torch's own fails on 2.13 where a branch returns integers beside floats, and where the cotangent of a
+result is a tensor that it has already, such as that of another result: `chosen` gives it neither.
 """
 
 from __future__ import annotations
@@ -35,13 +37,48 @@ def choose(pred: Tensor, true: Branch, false: Branch, tensors: Sequence[Tensor])
         check_same_structure((trees[0], trees[1]), (paths[0], paths[1]))
         words = [[leaf.described(p, x) for p, x in zip(paths[0], these, strict=True)] for these in found]
         check_same_leaves(words[0], words[1], cast=".to(torch.{})")
-        return trees[0]
+        return trees[0], [x.dtype for x in found[0]]
 
-    tree = probe(learn)
+    learnt: Any = probe(learn)
+    tree, dtypes = learnt
 
-    def flat(branch: Branch) -> Callable[..., tuple[Tensor, ...]]:
+    def flat(branch: Branch) -> Callable[..., list[Tensor]]:
+        return lambda *xs: flatten(branch(xs))[0]
+
+    return unflatten(tree, chosen(pred, flat(true), flat(false), dtypes, tensors))
+
+
+def chosen(
+    pred: Tensor,
+    true: Callable[..., Sequence[Tensor]],
+    false: Callable[..., Sequence[Tensor]],
+    dtypes: Sequence[torch.dtype],
+    tensors: Sequence[Tensor] = (),
+) -> list[Tensor]:
+    """What one of two branches returns, which are flat functions of tensors.   dtypes: of the results of either."""
+    are_differentiable = [d.is_floating_point or d.is_complex for d in dtypes]
+    is_mixed = any(are_differentiable) and not all(are_differentiable)
+
+    def flat(branch: Callable[..., Sequence[Tensor]]) -> Callable[..., tuple[Tensor, ...]]:
         # Clones, since what a branch returns may be nobody else's.
-        return lambda *xs: tuple(x.clone() for x in flatten(branch(xs))[0])
+        return lambda *xs: tuple([(_as_floats(x) if is_mixed else x).clone() for x in branch(*xs)])
 
-    out = torch.cond(pred, flat(true), flat(false), tuple(tensors))
-    return unflatten(tree, out)
+    out = []
+    for x, dtype in zip(torch.cond(pred, flat(true), flat(false), tuple(tensors)), dtypes, strict=True):
+        # A product has a cotangent of its own.
+        is_differentiable = dtype.is_floating_point or dtype.is_complex
+        out.append(x * 1 if is_differentiable else _as_integers(x, dtype) if is_mixed else x)
+    return out
+
+
+def _as_floats(x: Tensor) -> Tensor:
+    """The bits of integers as floats, of which nobody asks for a value."""
+    if x.dtype.is_floating_point or x.dtype.is_complex:
+        return x
+    return (x if x.dtype is torch.uint64 else x.to(torch.int64)).view(torch.float64)
+
+
+def _as_integers(x: Tensor, dtype: torch.dtype) -> Tensor:
+    found = x.detach().view(torch.uint64 if dtype is torch.uint64 else torch.int64)
+    # A copy, since what is detached is a view all the same.
+    return found.clone() if found.dtype is dtype else found.to(dtype)

@@ -117,7 +117,11 @@ def _made(tree: Node, left: list[Any]) -> Any:
 def is_same(one: Node, other: Node) -> bool:
     if one.made is not other.made or one.keys != other.keys:
         return False
-    return all([is_same(a, b) for a, b in zip(one.children, other.children, strict=True)])
+    # One after the other, since Dynamo follows no generator that calls itself.
+    for a, b in zip(one.children, other.children, strict=True):  # noqa: SIM110
+        if not is_same(a, b):
+            return False
+    return True
 
 
 class Place(NamedTuple):

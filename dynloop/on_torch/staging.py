@@ -124,7 +124,8 @@ def trace(function: Callable[[list[Any]], tuple[list[Any], Any]], leaves: Sequen
         # Loaded late: it brings torch's compiler.
         from dynloop.on_torch import compiled
 
-        return Trial(function, *compiled.probe(learn))
+        learnt: Any = compiled.probe(learn)
+        return Trial(function, *learnt)
     with torch.no_grad(), torch.random.fork_rng():
         return Trial(function, *learn())
 
@@ -137,11 +138,11 @@ def is_trying() -> bool:
     return trying.is_trying()
 
 
-def cond(holds: Any, true: Late, false: Late) -> list[Any]:
+def cond(holds: Any, true: Late, false: Late, kinds: Sequence[Kind]) -> list[Any]:
     if torch.compiler.is_compiling():
-        # The two agree, and each is traced once. Clones, since what a branch returns may be nobody else's.
-        flat = lambda branch: lambda: tuple([x.clone() for x in branch()])
-        return list(torch.cond(holds, flat(true), flat(false), ()))
+        from dynloop.on_torch import compiled_cond
+
+        return compiled_cond.chosen(holds, true, false, [kind.dtype for kind in kinds])
     return list(branches.cond(holds, true, false))
 
 

@@ -1,4 +1,4 @@
-"""Whether Dynamo is inside of a probe, where code runs for what Python learns from it, and leaves nothing in the program.
+"""Whether Dynamo is inside of a probe: code runs there for what Python learns from it, and leaves nothing behind.
 
 There one run of a staged piece tells enough, and no loop or branch need be made of it; so what is nested is not traced
 twice as often at every level. Dynamo keeps the answer itself, since no code that it follows could.

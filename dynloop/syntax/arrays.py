@@ -95,8 +95,8 @@ class Staging(Protocol):
         """Whether this code runs only to see what it gives, so that one run of a piece tells enough."""
         ...
 
-    def cond(self, holds: Any, true: Late, false: Late) -> list[Any]:
-        """`dynloop.cond` of two branches that return leaves of the same kinds."""
+    def cond(self, holds: Any, true: Late, false: Late, kinds: Sequence[Kind]) -> list[Any]:
+        """`dynloop.cond` of two branches that return leaves of these kinds."""
         ...
 
     def truth(self, array: Any) -> Any:

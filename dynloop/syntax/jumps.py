@@ -91,7 +91,23 @@ def _ends(statements: Sequence[ast.stmt]) -> bool:
     last = statements[-1]
     if isinstance(last, ast.If):
         return _ends(last.body) and _ends(last.orelse)
-    return isinstance(last, (*JUMPS, ast.Raise))
+    return isinstance(last, (*JUMPS, ast.Raise)) or _is_endless(last)
+
+
+def _is_endless(statement: ast.stmt) -> bool:
+    """Whether this is a `while True` that a return alone can leave."""
+    if not isinstance(statement, ast.While) or not isinstance(statement.test, ast.Constant):
+        return False
+    return bool(statement.test.value) and not _has_break(statement.body)
+
+
+def _has_break(statements: Sequence[ast.stmt]) -> bool:
+    """Whether a break leaves the loop of which these are the body."""
+    for statement in statements:
+        inside = [] if isinstance(statement, LOOPS) else getattr(statement, "body", [])
+        if isinstance(statement, ast.Break) or _has_break([*inside, *getattr(statement, "orelse", [])]):
+            return True
+    return False
 
 
 @dataclass
@@ -120,6 +136,8 @@ class _Remover:
             elif isinstance(statement, LOOPS):
                 before, after = self.loop(statement)
                 program += before
+                if _is_endless(statement):
+                    return [*program, *self.block(after, around)]
                 if after:
                     return [*program, *self.block([*after, *rest], around)]
             elif isinstance(statement, ast.With | ast.Try | ast.TryStar):
@@ -174,8 +192,10 @@ class _Remover:
         else:
             loop = Loop(statement, number, body, inside.leave, target=statement.target, items=statement.iter)
         after: list[ast.stmt] = []
+        again = at(statement, ast.Return(at(statement, _name(RETURNED))))
+        if _is_endless(statement):
+            return [*_set([inside.leave] if inside.leave else [], False, statement), loop], [again] if leaves else []
         if "return" in _jumps(statement.body):
-            again = at(statement, ast.Return(at(statement, _name(RETURNED))))
             after.append(at(statement, ast.If(_start(statement, _name(HAS_RETURNED)), [again], [])))
         if statement.orelse and inside.leave:
             first = statement.orelse[0]

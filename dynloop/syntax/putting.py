@@ -1,4 +1,4 @@
-"""`x[i]` in a staged piece, and `x[i] = v` for what has no items that can be assigned, and for what a staged piece must not change in place."""
+"""`x[i]` in a staged piece, and `x[i] = v`: for what has no items that can be assigned, or must not change in place."""
 
 import copy
 from typing import Any

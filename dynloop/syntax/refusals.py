@@ -7,7 +7,7 @@ from types import FunctionType
 from typing import Any
 
 from dynloop.errors import StagingError
-from dynloop.syntax.arrays import Staging, is_array
+from dynloop.syntax.arrays import Staging, is_array, is_compiling
 from dynloop.syntax.site import Site
 
 _CONTAINERS = (list, set, dict, bytearray, deque)
@@ -19,6 +19,11 @@ def refuse(site: Site, reads: Sequence[Any], pieces: Sequence[Callable[..., Any]
         if not limit.name or isinstance(_value(site, reads, pieces, limit.name), _CONTAINERS):
             raise StagingError(f"{site} depends on traced values and must be staged, but {limit.where} {limit.what}")
     for limit in site.limits.once if is_traced else ():
+        if is_compiling():
+            raise StagingError(
+                f"{site} is staged, and {limit.where} {limit.what}, which torch.compile does not trace; leave it out, "
+                "or call the function without torch.compile"
+            )
         warnings.warn(
             f"{site} is staged, and {limit.where} {limit.what}, which runs while it is traced, and not at every step; "
             "use observe=dynloop.on_step(...), or what the array library has for it",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from dynloop import backend, settings
-from dynloop.errors import ArgumentTypeError
+from dynloop.errors import ArgumentTypeError, StagingError
 from dynloop.syntax.arrays import is_compiling
 
 T = TypeVar("T")
@@ -67,6 +67,7 @@ class options(AbstractContextManager[None]):
 
     Raises:
         ArgumentError, ArgumentTypeError: an option is out of its range or kind.
+        StagingError: when the block begins: the function is inside of `torch.compile`.
 
     >>> import jax, dynloop
     >>> @dynloop.loop
@@ -85,6 +86,11 @@ class options(AbstractContextManager[None]):
         self.tokens: list[Token[dict[str, Any]]] = []
 
     def __enter__(self) -> None:
+        if is_compiling():
+            raise StagingError(
+                "options: torch.compile does not follow `with dynloop.options(...)`; give the options to the "
+                "decorator, as in @dynloop.loop(checkpoints=4), and a loop of its own options a function of its own"
+            )
         self.tokens.append(_OPTIONS.set({**options_now(), **self.given}))
 
     def __exit__(self, *error: object) -> None:

@@ -64,7 +64,12 @@ class Settled:
 
     @property
     def init(self) -> Carry:
-        return self.carry(self.one.leaves)
+        leaves = self.one.leaves
+        if is_compiling():
+            # Settled numbers need no step of the primitive's to become what they are to be. And a tensor that is read
+            # from outside too is another one inside, or torch's gradient of a branch there would find it twice.
+            leaves = [self.staging.of_kind(x, kind) for x, kind in zip(leaves, self.one.kinds, strict=True)]
+        return self.carry(leaves)
 
     def carry(self, leaves: Sequence[Any]) -> Carry:
         """Leaves by the names that they belong to, as the primitive's messages and observers shall call them."""

@@ -38,11 +38,11 @@ def stage_if(
     both = _traversed(staging, paths[0], values), _traversed(staging, paths[1], values)
     sides = branch_sides(str(site))
     forms = [_joined(staging, sides, site, both, place) for place in range(len(site.names))]
-    branch = [_branch(staging, path, forms) for path in both]
-    is_needed = any(isinstance(kind, Kind) for form in forms if form is not None for kind in form.kinds)
+    true, false = _branch(staging, both[0], forms), _branch(staging, both[1], forms)
+    kinds = [kind for form in forms if form is not None for kind in form.kinds if isinstance(kind, Kind)]
     results = []
-    if is_needed or both[0].run.has_effects or both[1].run.has_effects:
-        results = list(branch[0]()) if staging.is_trying() else staging.cond(holds, *branch)
+    if kinds or both[0].run.has_effects or both[1].run.has_effects:
+        results = true() if staging.is_trying() else staging.cond(holds, true, false, kinds)
     named = zip(site.names, forms, strict=True)
     return tuple(Unassigned(name) if form is None else _value(staging, form, results) for name, form in named)
 

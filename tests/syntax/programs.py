@@ -7,6 +7,7 @@ use names that may have no value yet, record what they do, and return anything.
 
 import itertools
 import linecache
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -168,6 +169,14 @@ def programs(draw: Callable[[st.SearchStrategy[Any]], Any], is_staged: bool) -> 
     writer = Writer(draw, is_staged)
     body = [line for _ in range(draw(st.integers(1, 3))) for line in writer.statement(3, False, "    ")]
     return "\n".join(["def f(a, b, c, v, note):", *body, f"    return {writer.result()}", ""])
+
+
+def within_staged(text: str) -> str:
+    """The program under an `if` that always holds, if it has `v[i]`: PyTorch compiles no such item outside of one."""
+    first, *body = text.splitlines()
+    if not any(re.search(r"v\[(?![012]\])", line) for line in body):
+        return text
+    return "\n".join([first, "    if a > -1000:", *[f"    {line}" for line in body], "    return a, b, c, v", ""])
 
 
 def defined(text: str, names: dict[str, Any] | None = None) -> Any:
