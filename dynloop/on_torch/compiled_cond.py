@@ -17,7 +17,7 @@ from dynloop.branches import check_same_leaves, check_same_structure
 from dynloop.on_torch import leaves as leaf
 from dynloop.on_torch import tracing
 from dynloop.on_torch.operator import probe
-from dynloop.on_torch.trees import flatten, paths_of, unflatten
+from dynloop.on_torch.trees import flatten, in_words, paths_of, unflatten
 
 __all__ = ["choose", "tracing"]
 
@@ -34,7 +34,7 @@ def choose(pred: Tensor, true: Branch, false: Branch, tensors: Sequence[Tensor])
             found.append(leaves)
             trees.append(tree)
         paths = [paths_of(tree) for tree in trees]
-        check_same_structure((trees[0], trees[1]), (paths[0], paths[1]))
+        check_same_structure((in_words(trees[0]), in_words(trees[1])), (paths[0], paths[1]))
         words = [[leaf.described(p, x) for p, x in zip(paths[0], these, strict=True)] for these in found]
         check_same_leaves(words[0], words[1], cast=".to(torch.{})")
         return trees[0], [x.dtype for x in found[0]]
