@@ -1,4 +1,4 @@
-"""Decorated functions beyond `jax.jit`: derivatives, exports, other processes; and functions that no path falls out of."""
+"""Decorated functions under more than `jax.jit`: exports, processes; and functions that no path falls out of."""
 
 import concurrent.futures
 import multiprocessing
