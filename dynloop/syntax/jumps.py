@@ -91,6 +91,8 @@ def _ends(statements: Sequence[ast.stmt]) -> bool:
     last = statements[-1]
     if isinstance(last, ast.If):
         return _ends(last.body) and _ends(last.orelse)
+    if isinstance(last, LOOPS) and _ends(last.orelse) and not _has_break(last.body):
+        return True
     return isinstance(last, (*JUMPS, ast.Raise)) or _is_endless(last)
 
 
