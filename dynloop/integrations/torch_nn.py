@@ -88,9 +88,13 @@ class WhileLoop(nn.Module):
                 "a function without parameters goes to dynloop.while_loop"
             )
         checked(NAME, checkpoints, max_steps, on_max_steps, full_output, sync, observe)
-        self.cond, self.cell = cond, cell
-        self.max_steps, self.checkpoints, self.on_max_steps = max_steps, checkpoints, on_max_steps
-        self.full_output, self.sync, self.observe = full_output, sync, observe
+        # Any: a cell has attributes of its own, which its user reaches through the loop.
+        self.cell: Any = cell
+        self.cond = cond
+        self.max_steps, self.full_output, self.observe = max_steps, full_output, observe
+        self.checkpoints: Checkpoints = checkpoints
+        self.on_max_steps: OnMaxSteps = on_max_steps
+        self.sync: Literal["any"] | None = sync
 
     def forward(self, carry: Any, *inputs: Any) -> Any:
         """The last carry of the loop that starts at `carry`; the class says what else."""
