@@ -11,17 +11,18 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import dynloop
+from dynloop.integrations.torch_nn import WhileLoop
 
 
-class Grown(nn.Module):
-    """x times w until it is at least 10."""
+class Times(nn.Module):
+    """One step: y times w."""
 
     def __init__(self) -> None:
         super().__init__()
         self.w = nn.Parameter(torch.tensor(2.0))
 
-    def forward(self, x: Tensor) -> Any:
-        return dynloop.while_loop(lambda y: y < 10, lambda y: y * self.w, x, checkpoints=1)
+    def forward(self, y: Tensor) -> Tensor:
+        return y * self.w
 
 
 def averaged(y: Tensor) -> Tensor:
@@ -32,13 +33,14 @@ def averaged(y: Tensor) -> Tensor:
 
 
 def main(rank: int) -> dict[str, Any]:
-    model = Grown()
+    cell = Times()
+    model = WhileLoop(lambda y: y < 10, cell, checkpoints=1)
     trained = DistributedDataParallel(model)
     seen: dict[str, Any] = {"slopes": []}
     for start in (20.0 if rank == 0 else 1.0, 1.0):
         trained(torch.tensor(start)).backward()
-        assert model.w.grad is not None
-        seen["slopes"].append(float(model.w.grad))
+        assert cell.w.grad is not None
+        seen["slopes"].append(float(cell.w.grad))
     start = torch.tensor(9.0 if rank == 0 else 1.0, requires_grad=True)
     result = dynloop.while_loop(lambda y: y < 10, averaged, start, sync="any", full_output=True, checkpoints=1)
     (slope,) = torch.autograd.grad(result.carry, start)
