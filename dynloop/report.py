@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import adjoint
@@ -71,6 +72,7 @@ class LoopReport:
         has_tangents: the loop carried tangents beside its state: it ran in forward mode, or in a higher derivative.
         forward: how many runs forward took how many steps: `{steps: runs}`.
         reversed: the same of the gradients, each of which turned the steps of a run.
+        to_host, from_host: bytes of states that this call moved to memory of the host and back; all lanes of a batch.
 
     Cost: `evaluations` asks the schedule for its cost, once for each number of steps.
 
@@ -96,6 +98,8 @@ class LoopReport:
     has_tangents: bool
     forward: Mapping[int, int]
     reversed: Mapping[int, int]
+    to_host: int = 0
+    from_host: int = 0
 
     @property
     def runs(self) -> int:
@@ -178,6 +182,8 @@ class LoopReport:
             lines.append(("lanes", f"{self.lanes}, of which the longest counts"))
         lines.append(("evaluated", counted(self.executed, "time")))
         lines.append(("keeps", self.kept_in_words()))
+        if self.to_host or self.from_host:
+            lines.append(("moved", f"{in_bytes(self.to_host)} to the host, {in_bytes(self.from_host)} back"))
         if self.schedule is not None:
             lines.append(("schedule", f"{self.schedule}"))
         if self.has_gradient and self.steps:
@@ -217,12 +223,17 @@ class Report:
         return "\n\n".join(map(str, self.loops)) or "no loop of dynloop has run"
 
 
-def report_of(forward: Mapping[Site, Counter[int]], reversed: Mapping[Site, Counter[int]]) -> Report:
-    """What the sites' runs amount to; `forward` has every site, `reversed` those that were reversed."""
-    return Report(tuple(loop_report(site, runs, reversed.get(site, Counter())) for site, runs in forward.items()))
+def report_of(
+    forward: Mapping[Site, Counter[int]],
+    reversed: Mapping[Site, Counter[int]],
+    moved: Mapping[Site, Mapping[str, int]] = MappingProxyType({}),
+) -> Report:
+    """What the sites' runs amount to; `forward` has every site, `reversed` those that were reversed, `moved` bytes."""
+    none: Counter[int] = Counter()
+    return Report(tuple(loop_report(s, runs, reversed.get(s, none), moved.get(s, {})) for s, runs in forward.items()))
 
 
-def loop_report(site: Site, forward: Counter[int], reversed: Counter[int]) -> LoopReport:
+def loop_report(site: Site, forward: Counter[int], reversed: Counter[int], moved: Mapping[str, int]) -> LoopReport:
     """The report of one site."""
     return LoopReport(
         site.name,
@@ -238,6 +249,8 @@ def loop_report(site: Site, forward: Counter[int], reversed: Counter[int]) -> Lo
         has_tangents=site.has_tangents,
         forward=dict(sorted(forward.items())),
         reversed=dict(sorted(reversed.items())),
+        to_host=moved.get("to_host", 0),
+        from_host=moved.get("from_host", 0),
     )
 
 

@@ -26,6 +26,7 @@ from dynloop.on_jax.placement import I32, NEVER, KnownStores, TabledStores
 from dynloop.on_jax.primitives import define, forward_p
 from dynloop.on_jax.rows import put
 from dynloop.on_jax.structure import Loop
+from dynloop.on_jax.tiers import Buffers
 from dynloop.on_jax.traced import zeros
 
 
@@ -52,7 +53,7 @@ def meaning(*args: Any, loop: Loop) -> list[Any]:
 
         step = plain_step
 
-    rooms = loop.buffers
+    rooms = reporting.buffers_of(loop)
     buffers = rooms.filled(pick(run.inputs, loop.is_kept))
     first_leaf_row = layout.rows - layout.leaf
 
@@ -71,7 +72,7 @@ def meaning(*args: Any, loop: Loop) -> list[Any]:
 
     start = (loop.number(0), run, buffers, zeros(loop.outputs[loop.carries :]))
     if layout.slots:
-        (steps, run, buffers, ys), stored = _store_and_run(loop, constants, leaf_step, is_on, start)
+        (steps, run, buffers, ys), stored = _store_and_run(loop, rooms, constants, leaf_step, is_on, start)
     else:
         steps, run, buffers, ys = lax.while_loop(lambda w: is_on(w[1]), leaf_step, start)
         stored = loop.number(jnp.zeros(0))
@@ -84,7 +85,12 @@ def meaning(*args: Any, loop: Loop) -> list[Any]:
 
 
 def _store_and_run(
-    loop: Loop, constants: list[Any], leaf_step: Callable[[Any], Any], is_on: Callable[[Any], Array], start: Any
+    loop: Loop,
+    rooms: Buffers,
+    constants: list[Any],
+    leaf_step: Callable[[Any], Any],
+    is_on: Callable[[Any], Array],
+    start: Any,
 ) -> Any:
     """The loop between the stores, each of which puts a state in a slot."""
     layout = loop.layout
@@ -98,7 +104,7 @@ def _store_and_run(
         number, (i, run, buffers, ys), stored = w
         block = lax.div(i, np.int32(layout.block))
         store = stores.at(number, block)
-        buffers = loop.buffers.put(buffers, pick(run.inputs, loop.is_kept), store.slot)
+        buffers = rooms.put(buffers, pick(run.inputs, loop.is_kept), store.slot)
         if store.freed is not None:
             stored = jnp.where(jnp.any(rows[:, None] == store.freed, axis=1), NEVER, stored)
         stored = jnp.where(rows == store.slot, block, stored)

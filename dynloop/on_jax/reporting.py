@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -20,10 +20,11 @@ from jax import tree_util as jtu
 
 from dynloop import report
 from dynloop.checkpoints import Layout
-from dynloop.errors import ArgumentError
+from dynloop.errors import ArgumentError, DynloopError
 from dynloop.on_jax import internals
 from dynloop.on_jax.derived import joint_loop, joint_masks, swept_loop
 from dynloop.on_jax.structure import Loop
+from dynloop.on_jax.tiers import Buffers, Way
 from dynloop.report import Report, Site
 
 Direction = Literal["forward", "reversed"]
@@ -31,15 +32,20 @@ Direction = Literal["forward", "reversed"]
 
 @dataclass(frozen=True, eq=False)
 class Listener:
-    """What has been told: for each site, how many runs took how many steps."""
+    """What has been told: for each site, how many runs took how many steps, and the bytes that went each way."""
 
     forward: dict[Site, Counter[int]] = field(default_factory=dict)
     reversed: dict[Site, Counter[int]] = field(default_factory=dict)
+    moved: dict[Site, Counter[str]] = field(default_factory=dict)
 
     def hear(self, site: Site, direction: Direction, steps: Any) -> None:
         """steps: of each lane."""
         runs = self.forward if direction == "forward" else self.reversed
         runs.setdefault(site, Counter())[int(np.max(steps, initial=0))] += 1
+
+    def hear_of_move(self, site: Site, way: Way, size: int) -> None:
+        """size: of a row, in bytes, the lanes included."""
+        self.moved.setdefault(site, Counter())[way] += size
 
 
 _LISTENER: ContextVar[Listener | None] = ContextVar("dynloop.listener", default=None)
@@ -61,6 +67,19 @@ def tell(loop: Loop, direction: Direction, steps: Any) -> None:
         # A site whose program never comes to it is one that never ran.
         listener.forward.setdefault(site, Counter())
         jax.debug.callback(partial(listener.hear, site, direction), steps)
+
+
+def buffers_of(loop: Loop) -> Buffers:
+    """The loop's buffers; if somebody listens, its program tells of each row that goes to the host or comes back."""
+    listener = _LISTENER.get()
+    if listener is None or not loop.layout.host:
+        return loop.buffers
+    site = site_of(loop)
+
+    def told(way: Way, size: int) -> None:
+        jax.debug.callback(partial(listener.hear_of_move, site, way, size))
+
+    return replace(loop.buffers, told=told)
 
 
 def site_of(loop: Loop) -> Site:
@@ -86,8 +105,9 @@ def differentiated(loop: Loop) -> Loop:
     try:
         masks = joint_masks(loop, has_tangent[: loop.constants], has_tangent[loop.constants :])
         return swept_loop(joint_loop(loop, masks))
-    except Exception:
-        # What has no derivative, such as a callback, keeps nothing either: told as if all of it were kept.
+    except (NotImplementedError, TypeError, ValueError, DynloopError):
+        # What has no derivative keeps nothing either, and is told as if all of it were kept. These are what JAX and its
+        # users raise for that: a primitive without a rule, a callback, a custom rule that refuses.
         return loop
 
 
@@ -110,7 +130,7 @@ def explain(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Report:
     refuse_tracers(out)
     jax.block_until_ready(out)
     jax.effects_barrier()
-    return report.report_of(listener.forward, listener.reversed)
+    return report.report_of(listener.forward, listener.reversed, listener.moved)
 
 
 @contextmanager

@@ -33,7 +33,8 @@ from dynloop.on_jax.verifying import Check
 
 def meaning(*args: Any, loop: Loop, step: Step, is_joint: bool) -> list[Any]:
     (constants, _, (meta,), buffers), (cotangents, y_cotangents) = arguments(loop, step, args)
-    buffers = loop.buffers.recognised(buffers)
+    rooms = reporting.buffers_of(loop)
+    buffers = rooms.recognised(buffers)
     sums = zeros(sum_avals(loop, step))
     is_stacked = step.is_stacked
     ended = lanes.Ended(loop, constants, meta[..., 0]) if loop.lanes else None
@@ -76,7 +77,7 @@ def meaning(*args: Any, loop: Loop, step: Step, is_joint: bool) -> list[Any]:
 
         def one(w: Any) -> Any:
             end, (cotangents, sums, check) = w
-            state = loop.buffers.get(buffers, row_of(end - 1))
+            state = rooms.get(buffers, row_of(end - 1))
             increments, cotangents = turn(end - 1, state, cotangents)
             check = check and check.after(state, advance(end - 1, state), end < steps)
             return end - 1, (cotangents, added(end - 1, sums, increments), check)
@@ -93,7 +94,7 @@ def meaning(*args: Any, loop: Loop, step: Step, is_joint: bool) -> list[Any]:
     if not loop.layout.slots:
         return results(reverse_run(loop.number(0), steps, lambda i: i, buffers, (cotangents, sums, check))[1])
 
-    descent = Descent(loop.buffers, advance, steps, meta[1:], is_known=loop.count is not None)
+    descent = Descent(rooms, advance, steps, meta[1:], is_known=loop.count is not None)
 
     def one_round(w: Any) -> Any:
         sweep, buffers, flowing = w

@@ -6,17 +6,20 @@ reached by a while loop of no round or one around the access to the host, and on
 Which rows are the host's is `Layout`'s; who lies in which row is decided in `placement`.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import jax.numpy as jnp
 from jax import Array, lax
 
 from dynloop.checkpoints import Layout
 from dynloop.on_jax import host_memory, internals, rows
+
+# Where a row goes: from the device to the host, or back.
+Way = Literal["to_host", "from_host"]
 
 _IN_BRANCH: ContextVar[bool] = ContextVar("dynloop.in_branch", default=False)
 
@@ -40,10 +43,12 @@ class Buffers:
     """How the buffers of one loop are read and written: one for each leaf that is stored, or two.
 
     has_host: there are two, the one on the device first; the other one may have no row.
+    told: what a program is to do beside each move of a row, given its way and how many bytes go; None: nothing.
     """
 
     layout: Layout
     has_host: bool
+    told: Callable[[Way, int], None] | None = None
 
     def avals(self, leaves: Sequence[Any]) -> list[Any]:
         """Abstract values of the buffers for these of the leaves of a state."""
@@ -75,6 +80,7 @@ class Buffers:
 
         def write(w: Any) -> Any:
             rounds, host = w
+            self._tell("to_host", host)
             moved = zip(host, state, strict=True)
             return rounds - 1, [host_memory.put_in_host(b, x, row - self.layout.first_host_row) for b, x in moved]
 
@@ -95,6 +101,7 @@ class Buffers:
         is_host, at = self._place(row)
 
         def read(w: Any) -> Any:
+            self._tell("from_host", host)
             at = row - self.layout.first_host_row
             return w[0] - 1, [host_memory.get_from_host(b, at, x) for b, x in zip(host, w[1], strict=True)]
 
@@ -105,6 +112,10 @@ class Buffers:
         first, count = self.layout.first_host_row, self.layout.host
         is_host = (row >= first) & (row < first + count)
         return is_host, jnp.where(row < first, row, jnp.maximum(row - count, 0))
+
+    def _tell(self, way: Way, host: Sequence[Array]) -> None:
+        if self.told is not None:
+            self.told(way, sum(x.size // x.shape[0] * x.dtype.itemsize for x in host))
 
     def _split(self, buffers: Sequence[Array]) -> tuple[list[Array], list[Array]]:
         return (list(buffers[::2]), list(buffers[1::2])) if self.has_host else (list(buffers), [])

@@ -9,6 +9,7 @@ import pytest
 
 import adjoint
 import dynloop
+from dynloop.on_jax import reporting
 from tests.on_jax.counting import START, CountedGradient, counted_gradient, counted_gradient_of_fori_loop
 
 pytestmark = pytest.mark.versions
@@ -152,6 +153,27 @@ def test_a_loop_that_has_no_derivative_is_told_of() -> None:
         return jax.pure_callback(lambda x: x * 2, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
 
     assert only(dynloop.explain(lambda x: dynloop.while_loop(lambda x: x < 9, body, x))(X)).steps == 4
+
+
+def test_a_custom_rule_that_refuses_is_told_of() -> None:
+    @jax.custom_jvp
+    def double(x: Any) -> Any:
+        return x * 2
+
+    @double.defjvp
+    def refuse(primals: Any, tangents: Any) -> Any:
+        raise NotImplementedError
+
+    assert only(dynloop.explain(lambda x: dynloop.while_loop(lambda x: x < 9, double, x))(X)).steps == 4
+
+
+def test_a_fault_of_dynloop_itself_is_not_taken_for_a_missing_derivative(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(loop: Any) -> Any:
+        raise AssertionError("broken")
+
+    monkeypatch.setattr(reporting, "swept_loop", broken)
+    with pytest.raises(AssertionError, match="broken"):
+        dynloop.explain(many)(X, 5)
 
 
 def test_checkpoints_of_none_keep_nothing() -> None:

@@ -164,6 +164,21 @@ def test_the_states_touched_least_lie_on_the_host(kind: str, moves: Counter[str]
             assert read <= 1.6 * least.restores + 3
 
 
+@pytest.mark.parametrize("n", [2, 50])
+def test_the_bytes_that_explain_tells_are_those_that_moved(n: int, moves: Counter[str]):
+    """Two lanes of a carry of 7 entries, counted where rows are written and read, which the report is not made of."""
+
+    def last(x: Any) -> Any:
+        step = lambda i, y: 0.5 * jnp.sin(y) + 0.1
+        return jnp.sum(dynloop.fori_loop(0, n, step, x, checkpoints=[Device(2), Host(4)]))
+
+    report = dynloop.explain(jax.vmap(jax.grad(last)))(jnp.ones((2, 7)))
+    (loop,) = report.loops
+    row = 2 * 7 * 8
+    assert (loop.to_host, loop.from_host) == (row * moves["put_in_host"], row * moves["get_from_host"])
+    assert (loop.to_host > 0) == ("to the host" in str(report)) == (n > 2)
+
+
 # ---- programs
 
 
