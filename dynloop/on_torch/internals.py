@@ -47,7 +47,7 @@ try:
     from torch._inductor.lowering import lowerings, register_lowering
     from torch._inductor.virtualized import V
     from torch._ops import HigherOrderOperator as _HigherOrderOperator
-    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, is_fake
     from torch._subclasses.functional_tensor import FunctionalTensor
     from torch.fx.experimental.proxy_tensor import (
         ProxyTorchDispatchMode,
@@ -116,6 +116,7 @@ __all__ = [
     "make_attr",
     "inductor_config",
     "ir",
+    "is_fake",
     "jvp_decrement_nesting",
     "jvp_increment_nesting",
     "lowerings",

@@ -262,8 +262,11 @@ def _autograd(*args: Any) -> Any:
     if not torch.is_grad_enabled() or not any(map(needs_grad, call.flat)):
         with internals._AutoDispatchBelowAutograd():
             return loop_operator(*args)
-    function = LoopFunction if internals.get_proxy_mode() is not None else ShapeFunction
-    return function.apply(call, internals.dispatch_keys(), *call.flat)
+    is_shown_shapes = internals.get_proxy_mode() is None and any(map(internals.is_fake, call.flat))
+    function = ShapeFunction if is_shown_shapes else LoopFunction
+    # A step may choose a branch, whose gradient wants no two tensors in one place.
+    state = apart(call.state, [*call.xs, *call.constants])
+    return function.apply(call, internals.dispatch_keys(), *state, *call.xs, *call.constants)
 
 
 @loop_operator.py_impl(internals.TransformType.Vmap)

@@ -88,8 +88,9 @@ def flat(cond: Cond, body: Step, carries: int, buffers: int) -> tuple[Callable[.
 def _dense(cond: Any, body: Any, carries: Any, inputs: Any, *, buffers: int) -> tuple[Tensor, ...]:
     final, n = carries, len(carries)
     while cond(*final, *inputs):
-        # The buffers that come out are those that went in.
-        final = body(*final, *inputs)[:n]
+        # Once traced, the body fills the buffers that it is given; before, it returns others.
+        out = body(*final, *inputs)
+        final, inputs = out[:n], (*out[n:], *inputs[buffers:])
     # A loop that takes no step returns nothing that it was given.
     return (*(x.clone() for x in final), *inputs[:buffers]) if final is carries else (*final, *inputs[:buffers])
 
