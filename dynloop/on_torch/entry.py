@@ -140,10 +140,25 @@ def run(
         # Loaded late: it brings torch's compiler, which takes seconds.
         from dynloop.on_torch import compiled
 
+        _check_compiled(options)
         outcome = compiled.run(loop, carry, xs, count)
     else:
         outcome = _begun_again_for_numbers(loop, carry, xs, count)
     return _finished(form, options, tree, ys, outcome)
+
+
+def _check_compiled(options: Options) -> None:
+    """What a compiled loop would leave out is refused: nobody outside of its program sees a step of it."""
+    if options.observers:
+        raise ArgumentError(
+            f"{options.name}: observe= is not supported inside torch.compile, where Python sees no step of a loop; "
+            "leave it out, or call the loop outside of torch.compile"
+        )
+    if options.sync:
+        raise ArgumentError(
+            f"{options.name}: sync={options.sync!r} is not supported inside torch.compile, where a loop asks no other "
+            "process; leave it out, or call the loop outside of torch.compile"
+        )
 
 
 def _begun_again_for_numbers(loop: Loop, carry: Tensors, xs: Tensors, count: Any) -> Outcome:
