@@ -17,8 +17,13 @@ class Leaf:
     shape: tuple[int, ...]
     dtype: str
 
+    @property
+    def words(self) -> str:
+        """Such as `float32[3, 2]`; a property, which torch's compiler follows where it does not follow `str`."""
+        return f"{self.dtype}{list(self.shape)}"
+
     def __str__(self) -> str:
-        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+        return self.words
 
 
 def check_structure(
@@ -53,12 +58,12 @@ def check_leaves(
     for old, new in zip(before, after, strict=True):
         if old.shape != new.shape:
             lines.append(
-                f"carry{old.path} is {old} before a step and {new} after it: its shape must not change; "
+                f"carry{old.path} is {old.words} before a step and {new.words} after it: its shape must not change; "
                 f"pad it to its largest shape, or give init the shape that {label} returns"
             )
         elif old.dtype != new.dtype:
             lines.append(
-                f"carry{old.path} is {old} before a step and {new} after it: its dtype must not change; "
+                f"carry{old.path} is {old.words} before a step and {new.words} after it: its dtype must not change; "
                 f"give init as {new.dtype}, or end {label} with {cast.format(old.dtype)}"
             )
     if lines:

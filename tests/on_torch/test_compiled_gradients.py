@@ -133,3 +133,28 @@ def test_cond_has_the_gradient_of_the_branch_taken() -> None:
     f = c.compiled(lambda p: dynloop.cond(p, lambda y: {"y": torch.tanh(w @ y)}, lambda y: {"y": y}, x)["y"])
     for p, expected in ((True, torch.tanh(w @ x)), (False, x * 1)):
         c.assert_close(c.gradients(f(torch.tensor(p)), x, w), c.gradients(expected, x, w))
+
+
+@pytest.mark.parametrize("checkpoints", ["auto", 2])
+def test_a_program_that_runs_op_by_op_has_the_same_gradient(checkpoints: Any) -> None:
+    x, w, n = c.start(4), c.weights(4, 4), torch.tensor(7)
+    f = c.compiled(lambda: c.loop(x, w, n, checkpoints), "eager")
+    y, expected = f(), c.unrolled(x, w, 7)
+    torch.testing.assert_close(y, expected)
+    c.assert_close(c.gradients(y, x, w), c.gradients(expected, x, w))
+
+
+def test_a_branch_may_read_a_tensor_that_is_carried_and_closed_over() -> None:
+    x = c.start(3)
+
+    def f(loop: Any, choose: Any) -> Tensor:
+        body = lambda k: (k[0] + 1, choose(k[1].sum() > 0, lambda: k[1] * x, lambda: k[1] + x))
+        return loop(lambda k: k[0] < 4, body, (torch.tensor(0), x))[1]
+
+    def by_python(cond: Any, body: Any, carry: Any) -> Any:
+        while cond(carry):
+            carry = body(carry)
+        return carry
+
+    y = f(by_python, lambda pred, true, false: true() if pred else false())
+    c.assert_close(c.gradients(c.compiled(lambda: f(dynloop.while_loop, dynloop.cond))(), x), c.gradients(y, x))
