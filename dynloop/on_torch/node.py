@@ -135,7 +135,7 @@ class Backward:
         since = engine.next_sequence_number()
         carry = with_gradient(state)
         row = self.loop.row(i) if self.loop.length is not None else 0
-        rows = tuple([x[row].detach().requires_grad_(x.requires_grad) for x in self.xs])
+        rows = tuple([x[row].detach().requires_grad_(x.requires_grad or self.asks_of(x)) for x in self.xs])
         inputs = (*carry, *rows, *self.leaves)
         cotangents = [*self.cotangents, *[None if g is None else g[row] for g in self.for_ys]]
         with torch.enable_grad(), Witness() if self.suspects else nullcontext() as witness:
@@ -159,6 +159,10 @@ class Backward:
                 self.for_rows[at][row] = g
         for at, g in enumerate(found[m:]):
             self.for_captured[at] = added(self.for_captured[at], g)
+
+    def asks_of(self, x: Tensor) -> bool:
+        """Whether a step may take a gradient by a row of it."""
+        return self.loop.is_asking and is_differentiable(x)
 
     def gradient(self) -> list[Tensor | None]:
         """By the first carry, the stacked arrays and what is closed over."""
