@@ -26,6 +26,7 @@ from dynloop.on_torch.stepping import Walk, apart, check_bound, cut_off, with_gr
 from dynloop.on_torch.structure import Loop, Outcome, Tensors, bytes_of
 from dynloop.on_torch.substitution import entered, kept_at_work, note_results, resolved
 from dynloop.on_torch.surroundings import Surroundings, check_devices, without_autocast_cache
+from dynloop.on_torch.tiers import Shelves
 from dynloop.on_torch.verifying import last_of
 
 
@@ -82,7 +83,9 @@ def remembered(loop: Loop, init: Tensors, xs: Tensors, walk: Walk) -> Outcome:
     captured, surroundings = Captured(loop.name, found), Surroundings(found)
     before = [(name, x, x._version) for name, x in found.tensors if not x.is_inference()]
     schedule = schedule_of(loop, init, walk)
-    keeper = schedules.Keeper(schedule, *how_many(loop, walk)) if schedule is not None else None
+    shelves = Shelves.of(loop.storage, bytes_of(init))
+    put = shelves.put if shelves is not None else None
+    keeper = schedules.Keeper(schedule, *how_many(loop, walk), put) if schedule is not None else None
     begun = with_gradient if loop.is_asking else cut_off
     carry, i = begun(init), 0
     while walk.goes_on(i, carry):
@@ -119,9 +122,8 @@ def remembered(loop: Loop, init: Tensors, xs: Tensors, walk: Walk) -> Outcome:
     if any(x.requires_grad for x in inputs):
         held = keeper.held if keeper is not None else {}
         closed_over = after_run(found, captured, surroundings, before)
-        past = Past(
-            loop, walk, surroundings, schedule, i, held, *closed_over, count_reversal, last_of(outputs[: len(init)])
-        )
+        last = last_of(outputs[: len(init)])
+        past = Past(loop, walk, surroundings, schedule, i, held, *closed_over, count_reversal, last, shelves)
         outputs = Node.apply(past, outputs, *inputs)
     return outcome(loop, walk, outputs, i)
 
