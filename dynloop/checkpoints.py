@@ -125,8 +125,8 @@ class Storage:
 
     @property
     def has_host(self) -> bool:
-        """May states lie in memory of the host?"""
-        return isinstance(self.checkpoints, Tiers) and self.checkpoints.host is not None
+        """May states lie elsewhere than on the device?"""
+        return isinstance(self.checkpoints, Tiers) and len(self.checkpoints.given) > 1
 
     def layout(self, carry_bytes: int | None) -> Layout:
         """Rows for a carry of this many bytes; None where that is known only when the program runs."""
@@ -157,8 +157,7 @@ class Storage:
                 return '"auto"'
 
     def _host_states(self, carry_bytes: int) -> int:
-        host = self.checkpoints.host if isinstance(self.checkpoints, Tiers) else None
-        return host.states(carry_bytes) if host else 0
+        return self.checkpoints.slower_states(carry_bytes) if isinstance(self.checkpoints, Tiers) else 0
 
     def _slots_and_leaf(self, carry_bytes: int) -> tuple[int, int]:
         match self.checkpoints:
@@ -215,10 +214,14 @@ def storage(
     is_known: bool = False,
     is_counted: bool = False,
     where: str = "",
+    has_files: bool = False,
 ) -> Storage:
-    """Check the `checkpoints=` of a call to the function `name`; is_known: so is the number of steps, at its start."""
+    """Check the `checkpoints=` of a call to the function `name`.
+
+    is_known: the number of steps is known, at its start.   has_files: states may lie in files.
+    """
     if isinstance(checkpoints, Sequence) and not isinstance(checkpoints, str):
-        return Storage(name, checked_tiers(name, checkpoints), bound, is_counted, where)
+        return Storage(name, checked_tiers(name, checkpoints, has_files=has_files), bound, is_counted, where)
     if isinstance(checkpoints, Tier):
         raise ArgumentTypeError(
             f"{name}: checkpoints={checkpoints} is a single tier; give a list, such as "

@@ -76,17 +76,19 @@ class Host:
 
 @dataclass(frozen=True)
 class Disk:
-    """States on a disk, which a compiled loop cannot have.
+    """States on a disk, for loops on PyTorch outside of `torch.compile`.
 
-    A compiled program neither opens files nor survives its process. A loop whose steps your own Python runs has both,
-    by `adjoint.reverse` with an `adjoint.DiskStore`; see docs/by_hand.md.
+    Used in a list of tiers, the last one: `checkpoints=[dynloop.Device(8), dynloop.Host(64), dynloop.Disk("states",
+    20)]`. Each state is a file, which is removed when its gradient needs it no more, or when nobody holds the loop's
+    result any more. A compiled program opens no files and refuses such a tier. What is to survive its process is
+    reversed by `adjoint.reverse` with an `adjoint.DiskStore`; see docs/by_hand.md.
 
     Args:
-        path: the folder of the states.
-        size: how many states, an int >= 1.
+        path: the folder of the states, made if it is not there.
+        size: how many states, an int >= 1; or an amount as text, such as `"2GiB"`, for as many as fit.
 
     Raises:
-        ArgumentError, ArgumentTypeError: the size is no such number; or a loop is given such a tier.
+        ArgumentError, ArgumentTypeError: the size is no such number or text; or a compiled loop is given such a tier.
 
     >>> import dynloop
     >>> dynloop.Disk("states", 100).size
@@ -135,25 +137,38 @@ def states_of(owner: str, size: int | str, state_bytes: int) -> int:
 
 @dataclass(frozen=True)
 class Tiers:
-    """The checked tiers of one loop; host: none if None."""
+    """The checked tiers of one loop; host, disk: none if None."""
 
     device: Device
     host: Host | None
+    disk: Disk | None = None
+
+    @property
+    def given(self) -> list[Device | Host | Disk]:
+        return [tier for tier in (self.device, self.host, self.disk) if tier]
 
     @property
     def counts_bytes(self) -> bool:
-        return any(isinstance(tier.size, str) for tier in (self.device, self.host) if tier)
+        return any(isinstance(tier.size, str) for tier in self.given)
+
+    def slower_states(self, state_bytes: int) -> int:
+        """How many states of this many bytes lie elsewhere than on the device."""
+        several = (("Host", self.host), ("Disk", self.disk))
+        return sum(states_of(owner, tier.size, state_bytes) for owner, tier in several if tier)
 
     def __repr__(self) -> str:
-        return f"[{', '.join(f'dynloop.{tier!r}' for tier in (self.device, self.host) if tier)}]"
+        return f"[{', '.join(f'dynloop.{tier!r}' for tier in self.given)}]"
 
 
-def checked_tiers(name: str, given: Sequence[Any]) -> Tiers:
-    """The tiers of a call to the loop `name`, or an error that says what is wrong with them."""
+def checked_tiers(name: str, given: Sequence[Any], *, has_files: bool = False) -> Tiers:
+    """The tiers of a call to the loop `name`, or an error that says what is wrong with them.
+
+    has_files: the loop may write files.
+    """
     for tier in given:
         if not isinstance(tier, Device | Host | Disk):
             raise ArgumentTypeError(f"{name}: checkpoints has {described(tier)} among its tiers; {EXAMPLE}")
-    if any(isinstance(tier, Disk) for tier in given):
+    if any(isinstance(tier, Disk) for tier in given) and not has_files:
         raise ArgumentError(
             f"{name}: checkpoints has a dynloop.Disk, and a compiled loop cannot write files; keep the states in a "
             "dynloop.Host, or reverse steps of your own by adjoint.reverse with an adjoint.DiskStore (docs/by_hand.md)"
@@ -163,11 +178,18 @@ def checked_tiers(name: str, given: Sequence[Any]) -> Tiers:
             return Tiers(device, None)
         case [Device() as device, Host() as host]:
             return Tiers(device, host)
+        case [Device() as device, Disk() as disk]:
+            return Tiers(device, None, disk)
+        case [Device() as device, Host() as host, Disk() as disk]:
+            return Tiers(device, host, disk)
     if not any(isinstance(tier, Device) for tier in given):
         raise ArgumentError(
             f"{name}: checkpoints has no dynloop.Device among its tiers, and the steps run there; {EXAMPLE}"
         )
-    raise ArgumentError(f"{name}: checkpoints={list(given)} is not one Device and then at most one Host; {EXAMPLE}")
+    also = ", and then at most one Disk" if has_files else ""
+    raise ArgumentError(
+        f"{name}: checkpoints={list(given)} is not one Device and then at most one Host{also}; {EXAMPLE}"
+    )
 
 
 EXAMPLE = "give for example checkpoints=[dynloop.Device(8), dynloop.Host(64)]"

@@ -29,6 +29,8 @@ class Captured:
         self.read: set[int] = set()
         self.edges: dict[tuple[Any, int], Tensor] = {}
         self.variables: set[int] = set()
+        # What a step is given and may take a gradient by, by id.
+        self.given: set[int] = set()
         for x in found.learnt:
             self.add(x)
 
@@ -55,6 +57,8 @@ class Captured:
             if not x.requires_grad:
                 continue
             node = x.grad_fn
+            if id(x) in self.given:
+                continue
             if node is None or engine.sequence_number(node) < since:
                 # It is closed over, and returned as it is.
                 self.note(self.add(x))
@@ -70,7 +74,8 @@ class Captured:
                 number = node._sequence_nr()
                 if number == engine.OF_LEAVES:
                     mark(node)
-                    self.note(self.add(node.variable))
+                    if id(node.variable) not in self.given:
+                        self.note(self.add(node.variable))
                 elif number < since or (edges and (node, at) in edges):
                     self.note(edges[node, at] if (node, at) in edges else self.find(node, at, again))
                 else:

@@ -13,7 +13,8 @@ import torch
 import adjoint
 from dynloop import debugging
 from dynloop.errors import ArgumentError
-from dynloop.on_torch import engine, schedules, transformed
+from dynloop.on_torch import engine, schedules, transformed, unrecorded
+from dynloop.on_torch.asking import asking, is_asking
 from dynloop.on_torch.captured import Captured
 from dynloop.on_torch.node import Node, Past, Versioned
 from dynloop.on_torch.reporting import count_run, is_listening, refuse_transformations
@@ -21,10 +22,11 @@ from dynloop.on_torch.searching import Found, search
 from dynloop.on_torch.stacking import nothing_stacked
 from dynloop.on_torch.states import State
 from dynloop.on_torch.status import nan_of
-from dynloop.on_torch.stepping import Walk, apart, check_bound, cut_off
+from dynloop.on_torch.stepping import Walk, apart, check_bound, cut_off, with_gradient
 from dynloop.on_torch.structure import Loop, Outcome, Tensors, bytes_of
 from dynloop.on_torch.substitution import entered, kept_at_work, note_results, resolved
 from dynloop.on_torch.surroundings import Surroundings, check_devices, without_autocast_cache
+from dynloop.on_torch.tiers import Shelves
 from dynloop.on_torch.verifying import last_of
 
 
@@ -36,6 +38,10 @@ def run(loop: Loop, carry: Tensors, xs: Tensors, count: Any) -> Outcome:
     if engine.is_transforming():
         refuse_transformations()
         found = transformed.run(loop, carry, xs, count)
+        if unrecorded.is_cutting():
+            # Whoever watches sees operations, and a loop is none.
+            carry, ys = (tuple([x.clone() for x in these]) for these in (found.carry, found.ys))
+            found = found._replace(carry=carry, ys=ys)
     else:
         found = run_here(loop, carry, xs, count)
     note_results((*found.carry, *found.ys))
@@ -77,16 +83,28 @@ def remembered(loop: Loop, init: Tensors, xs: Tensors, walk: Walk) -> Outcome:
     captured, surroundings = Captured(loop.name, found), Surroundings(found)
     before = [(name, x, x._version) for name, x in found.tensors if not x.is_inference()]
     schedule = schedule_of(loop, init, walk)
-    keeper = schedules.Keeper(schedule, *how_many(loop, walk)) if schedule is not None else None
-    carry, i = cut_off(init), 0
+    shelves = Shelves.of(loop.storage, bytes_of(init))
+    put = shelves.put if shelves is not None else None
+    keeper = schedules.Keeper(schedule, *how_many(loop, walk), put) if schedule is not None else None
+    begun = with_gradient if loop.is_asking else cut_off
+    carry, i = begun(init), 0
     while walk.goes_on(i, carry):
         if keeper is not None:
             keeper.see(i, partial(State.of, carry, surroundings))
         since = engine.next_sequence_number()
         rows = walk.rows(i)
-        after, y = loop.body(i, carry, rows)
+        if loop.is_asking:
+            rows = with_gradient(rows)
+            captured.given = {id(x) for x in (*carry, *rows)}
+        try:
+            after, y = loop.body(i, carry, rows)
+        except RuntimeError as error:
+            if not is_asking(loop, error):
+                raise
+            surroundings.set(surroundings.first)
+            return remembered(asking(loop, told=i), init, xs, Walk(loop, walk.xs, walk.count))
         captured.look((*after, *y), since, partial(once_more, loop, surroundings, i, carry, rows))
-        carry = cut_off(after)
+        carry = begun(after)
         if i == 0:
             surroundings.settle()
         walk.write(i, y)
@@ -104,9 +122,8 @@ def remembered(loop: Loop, init: Tensors, xs: Tensors, walk: Walk) -> Outcome:
     if any(x.requires_grad for x in inputs):
         held = keeper.held if keeper is not None else {}
         closed_over = after_run(found, captured, surroundings, before)
-        past = Past(
-            loop, walk, surroundings, schedule, i, held, *closed_over, count_reversal, last_of(outputs[: len(init)])
-        )
+        last = last_of(outputs[: len(init)])
+        past = Past(loop, walk, surroundings, schedule, i, held, *closed_over, count_reversal, last, shelves)
         outputs = Node.apply(past, outputs, *inputs)
     return outcome(loop, walk, outputs, i)
 

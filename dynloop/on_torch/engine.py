@@ -29,8 +29,10 @@ try:
     for module, names in (
         (C._autograd, ("_get_sequence_nr", "_get_current_graph_task_keep_graph")),
         (C._functorch, ("is_functorch_wrapped_tensor", "get_dynamic_layer_stack_depth", "get_unwrapped")),
+        (C._functorch, ("is_batchedtensor",)),
         (C._functorch, ("unwrap_if_dead",)),
         (C, ("_are_functorch_transforms_active", "DisableTorchFunction")),
+        (C._functorch, ("get_inplace_requires_grad_allowed", "set_inplace_requires_grad_allowed")),
         (eager_transforms, ("JVP_NESTING",)),
         (forward_ad, ("_current_level", "_set_fwd_grad_enabled", "_maybe_load_decompositions")),
     ):
@@ -90,6 +92,11 @@ def is_wrapped(x: Tensor) -> bool:
     return C._functorch.is_functorch_wrapped_tensor(x)
 
 
+def is_batched(x: Tensor) -> bool:
+    """Whether it is one lane's view of a batch, on the innermost level."""
+    return C._functorch.is_batchedtensor(x)
+
+
 def depth() -> int:
     """How many transformations are at work."""
     return C._functorch.get_dynamic_layer_stack_depth()
@@ -118,6 +125,16 @@ def has_tangent(x: Tensor) -> bool:
         return forward_ad.unpack_dual(x).tangent is not None
 
 
+def required(x: Tensor) -> Tensor:
+    """The tensor, which requires a gradient from here on, on the innermost level of transformations."""
+    before = C._functorch.get_inplace_requires_grad_allowed()
+    C._functorch.set_inplace_requires_grad_allowed(True)
+    try:
+        return x.requires_grad_()
+    finally:
+        C._functorch.set_inplace_requires_grad_allowed(before)
+
+
 def forward_mode_ready() -> None:
     """Loads what PyTorch loads at the first use of its forward mode, where it warns of itself."""
     if DECOMPOSITIONS not in sys.modules:
@@ -141,6 +158,11 @@ def pushed_forward(f: Any, primals: tuple[Tensor, ...], tangents: tuple[Tensor, 
         pairs = [forward_ad.unpack_dual(x) for x in out]
     found = tuple([torch.zeros_like(p.primal) if p.tangent is None else p.tangent for p in pairs])
     return tuple([p.primal for p in pairs]), found, others
+
+
+def without_tangents() -> Any:
+    """A context in which operations give no tangents on the innermost level of forward mode."""
+    return forward_ad._set_fwd_grad_enabled(False)
 
 
 def modes() -> list[Any]:

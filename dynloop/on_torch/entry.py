@@ -112,11 +112,12 @@ def run(
         is_known=is_known,
         is_counted=is_counted,
         where="" if torch.compiler.is_compiling() else location(body),
+        has_files=not torch.compiler.is_compiling(),
     )
-    if store.has_host:
+    if store.has_host and torch.compiler.is_compiling():
         raise ArgumentError(
-            f"{form.name}: checkpoints={options.checkpoints!r} names memory of the host, which loops on JAX alone can "
-            "use; on PyTorch give a number of slots or dynloop.Memory(...)"
+            f"{form.name}: checkpoints={options.checkpoints!r} names memory of the host, which a loop inside of "
+            "torch.compile cannot use; give a number of slots or dynloop.Memory(...), or run the loop outside"
         )
     carry, numbers = tuple(given), (None,) * len(given)
     if not all(isinstance(x, Tensor) for x in given):

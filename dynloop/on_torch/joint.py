@@ -2,32 +2,37 @@
 
 One step of it is the forward-mode derivative of one step. The joint program of lanes is the lanes of the joint program,
 so that whatever is done to it, the lanes stay outermost.
+
+Where such a derivative serves a gradient of a gradient, what a step computes under `torch.no_grad()` is a constant, as
+it is to a tape; forward mode by itself passes tangents on there (`unrecorded`).
 """
 
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from dynloop.on_torch import engine
 from dynloop.on_torch.lanes import in_lanes
 from dynloop.on_torch.program import Mask, Program, merge, pick
 from dynloop.on_torch.structure import Tensors, is_differentiable
+from dynloop.on_torch.unrecorded import Unrecorded
 
 
-def joint(program: Program) -> Program:
-    """The program on states and tangents."""
+def joint(program: Program, *, is_taped: bool = False) -> Program:
+    """The program on states and tangents; is_taped: for the gradient of a gradient."""
     lanes = program.lanes
     if lanes is None:
-        return moving(program)
+        return moving(program, is_taped)
     base = lanes.base
     several = zip((lanes.constants, lanes.rows), (base.of_constants, base.of_xs), strict=True)
     # A tangent differs between lanes where its constant does.
     constants, rows = ((*differ, *pick(differ, floating)) for differ, floating in several)
-    return in_lanes(joint(base), lanes.size, constants, rows, lanes.randomness)
+    return in_lanes(joint(base, is_taped=is_taped), lanes.size, constants, rows, lanes.randomness)
 
 
-def moving(program: Program) -> Program:
+def moving(program: Program, is_taped: bool) -> Program:
     masks = (program.of_constants, program.of_carry, program.of_xs)
 
     def step(*arguments: Any) -> tuple[Tensors, Tensors]:
@@ -42,7 +47,11 @@ def moving(program: Program) -> Program:
             for these, m in zip(primals, masks, strict=True):
                 given.append(merge(m, rest[: sum(m)], these))
                 rest = rest[sum(m) :]
-            after, y = program.step(given[0], i, given[1], given[2])
+            is_recorded = program.is_recorded or torch.is_grad_enabled()
+            is_cutting = is_taped and program.is_recorded
+            # So that only the user's own no_grad() counts, and not that of a step which runs ahead without a tape.
+            with torch.set_grad_enabled(is_recorded), Unrecorded(program.name, is_cutting=is_cutting):
+                after, y = program.step(given[0], i, given[1], given[2])
             out = (*after, *y)
             floating[:] = [is_differentiable(x) for x in out]
             return tuple(pick(out, floating)), tuple(pick(out, [not m for m in floating]))

@@ -23,6 +23,7 @@ from dynloop.on_torch.stepping import Walk, added, cut_off, pulled_back, with_gr
 from dynloop.on_torch.structure import Loop, Tensors, is_differentiable
 from dynloop.on_torch.substitution import Substitution, Witness
 from dynloop.on_torch.surroundings import Surroundings
+from dynloop.on_torch.tiers import Kept, Shelves, back
 from dynloop.on_torch.verifying import Check, Last
 
 # A tensor with its name and its version.
@@ -36,7 +37,7 @@ class Past:
     read, fixed: tensors closed over, with names and with the versions after the run: captured ones that steps have
     read, and others that they may have read, which no edge of a graph tells.
     trouble: why its steps cannot be run again, if they cannot.   count_reversal: see `reporting.count_run`.
-    last: the carry that it returned.
+    last: the carry that it returned.   shelves: where kept states lie; None: on the device.
     """
 
     loop: Loop
@@ -44,12 +45,13 @@ class Past:
     surroundings: Surroundings
     schedule: adjoint.Schedule | None
     steps: int
-    held: dict[int, tuple[int, State]]
+    held: dict[int, tuple[int, Kept]]
     read: list[Versioned]
     fixed: list[Versioned]
     trouble: str | None
     count_reversal: Callable[[int], None] | None
     last: Last
+    shelves: Shelves | None = None
 
     def check(self) -> None:
         """The steps can be run again as they were."""
@@ -72,7 +74,7 @@ class Past:
         """The names, by ids, of what has changed since and is an error if a step reads it."""
         return {id(x): label for label, x, version in self.fixed if x._version != version}
 
-    def kept(self) -> dict[int, tuple[int, State]]:
+    def kept(self) -> dict[int, tuple[int, Kept]]:
         """The states, which are used up unless the graph is kept."""
         if engine.is_graph_kept():
             return dict(self.held)
@@ -102,11 +104,12 @@ class Backward:
     def run(self) -> None:
         past = self.past
         assert past.schedule is not None, "it is not for forward mode alone"
+        self.held = past.kept()
         if past.count_reversal is not None:
             past.count_reversal(past.steps)
         with past.surroundings.again():
             schedules.reverse(
-                past.schedule, past.steps, past.kept(), self.advance, self.snapshot, self.restore, self.turn
+                past.schedule, past.steps, self.held, self.advance, self.snapshot, self.restore, self.turn
             )
         self.check.finish()
 
@@ -119,10 +122,12 @@ class Backward:
                 self.loop.cond(*after)
         return after
 
-    def snapshot(self, carry: Tensors) -> State:
-        return State.of(carry, self.past.surroundings)
+    def snapshot(self, carry: Tensors, index: int) -> Kept:
+        state = State.of(carry, self.past.surroundings)
+        return self.past.shelves.put(state, index, self.held.values()) if self.past.shelves else state
 
-    def restore(self, state: State) -> Tensors:
+    def restore(self, kept: Kept) -> Tensors:
+        state = back(kept)
         if any(x._version != version for x, version in zip(state.carry, state.versions, strict=True)):
             raise RuntimeError(
                 f"{self.loop.name}: a state that the loop kept was changed in place before its gradient was taken; "
@@ -135,7 +140,7 @@ class Backward:
         since = engine.next_sequence_number()
         carry = with_gradient(state)
         row = self.loop.row(i) if self.loop.length is not None else 0
-        rows = tuple([x[row].detach().requires_grad_(x.requires_grad) for x in self.xs])
+        rows = tuple([x[row].detach().requires_grad_(x.requires_grad or self.asks_of(x)) for x in self.xs])
         inputs = (*carry, *rows, *self.leaves)
         cotangents = [*self.cotangents, *[None if g is None else g[row] for g in self.for_ys]]
         with torch.enable_grad(), Witness() if self.suspects else nullcontext() as witness:
@@ -159,6 +164,10 @@ class Backward:
                 self.for_rows[at][row] = g
         for at, g in enumerate(found[m:]):
             self.for_captured[at] = added(self.for_captured[at], g)
+
+    def asks_of(self, x: Tensor) -> bool:
+        """Whether a step may take a gradient by a row of it."""
+        return self.loop.is_asking and is_differentiable(x)
 
     def gradient(self) -> list[Tensor | None]:
         """By the first carry, the stacked arrays and what is closed over."""

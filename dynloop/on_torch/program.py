@@ -64,6 +64,7 @@ class Program:
     has_count: the first constant is the number of steps, or the most of them; otherwise `count` is, if there is one.
     of_constants, of_carry, of_xs: which of them are floating.
     primal: the program that this one is the joint program of.
+    is_recorded: a step runs as where gradients are wanted.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Program:
     functions: tuple[Any, ...] = ()
     primal: "Program | None" = None
     lanes: Lanes | None = None
+    is_recorded: bool = True
 
     # ---- running
 
@@ -278,5 +280,6 @@ def program_of(
         tell=loop.tell,
         observers=loop.options.observers,
         functions=loop.functions,
+        is_recorded=is_recorded,
     )
     return program, constants

@@ -10,6 +10,7 @@ from dynloop.on_torch.program import Course, Program, pick
 from dynloop.on_torch.states import State
 from dynloop.on_torch.stepping import added, cut_off, pulled_back, with_gradient
 from dynloop.on_torch.structure import Tensors
+from dynloop.on_torch.tiers import Kept, Shelves, back
 from dynloop.on_torch.verifying import Check
 
 
@@ -19,7 +20,7 @@ def reversed_gradient(program: Program, run: Course, tensors: Tensors) -> list[T
     work = Work(program, run, tuple(own), seeds)
     assert run.steps is not None, "the loop has been run"
     actions = schedule_for(program, program.state_bytes(work.init), run.steps).actions(run.steps)
-    schedules.carry_out(actions, work.init, {}, work.advance, work.snapshot, work.restore, work.turn)
+    schedules.carry_out(actions, work.init, work.held, work.advance, work.snapshot, work.restore, work.turn)
     work.check.finish()
     return work.gradient(own)
 
@@ -40,6 +41,8 @@ class Work:
         self.program = program
         self.run = run
         self.constants, self.init, self.xs = program.split(tensors)
+        self.held: dict[int, tuple[int, Kept]] = {}
+        self.shelves = Shelves.of(program.storage, program.state_bytes(self.init))
         self.leaves = with_gradient(self.constants)
         rest = iter(seeds)
         self.for_carry = [next(rest) if m else None for m in program.of_carry]
@@ -53,10 +56,12 @@ class Work:
         with torch.no_grad():
             return cut_off(self.program.step(self.constants, i, carry, self.program.rows(i, self.xs))[0])
 
-    def snapshot(self, carry: Tensors) -> State:
-        return State.of(carry, self.run.surroundings)
+    def snapshot(self, carry: Tensors, index: int) -> Kept:
+        state = State.of(carry, self.run.surroundings)
+        return self.shelves.put(state, index, self.held.values()) if self.shelves else state
 
-    def restore(self, state: State) -> Tensors:
+    def restore(self, kept: Kept) -> Tensors:
+        state = back(kept)
         self.run.surroundings.set(state.moment)
         return state.carry
 

@@ -3,7 +3,7 @@
 A state that is kept is kept by reference, since no step changes one in place; so a store costs nothing but memory.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import adjoint
@@ -28,14 +28,20 @@ def schedule_of(storage: Storage, state_bytes: int, is_known: bool) -> adjoint.S
     return adjoint.Online(layout.slots, layout.leaf)
 
 
+# Makes of a state, its index and what is kept besides it what is to be kept.
+Put = Callable[[Any, int, Iterable[tuple[int, Any]]], Any]
+
+
 class Keeper:
     """The kept states of one forward pass, by slot: each with its index.
 
     steps: how many there will be, or None if nobody knows.   most: or at most; None if that is not known either.
     """
 
-    def __init__(self, schedule: adjoint.Schedule, steps: int | None, most: int | None) -> None:
+    def __init__(self, schedule: adjoint.Schedule, steps: int | None, most: int | None, put: Put | None = None) -> None:
+        """put: where a state is to lie; as it is, if None."""
         self.schedule = schedule
+        self.put = put
         self.held: dict[int, tuple[int, Any]] = {}
         # The newest states go round in a ring, and have no events; what has events are the starts of blocks, if any.
         self.slots, self.ring = 0, 0
@@ -67,10 +73,18 @@ class Keeper:
                 case Restore() | Turn():
                     return
 
+    def placed(self, i: int, state: Any) -> Any:
+        if self.put is None:
+            return state
+        planned = [kept for slot, kept in self.held.items() if not self.slots or slot < self.slots]
+        return self.put(state, i, planned)
+
     def see(self, i: int, state: Callable[[], Any]) -> None:
         """State i is there, and another step follows."""
         if self.ring:
-            self.held[self.slots + i % self.ring] = (i, state())
+            at = self.slots + i % self.ring
+            # The ring of the newest states lies where the steps run.
+            self.held[at] = (i, self.placed(i, state()) if self.blocks is None and not self.slots else state())
             if i % self.ring or not self.blocks:
                 return
         block = i // self.block
@@ -80,7 +94,8 @@ class Keeper:
             self.due = next(self.events, None)
         while self.due is not None and (isinstance(self.due, Discard) or self.due.state == block):
             if isinstance(self.due, Store):
-                self.held[self.due.slot] = (i, state())
+                self.held.pop(self.due.slot, None)
+                self.held[self.due.slot] = (i, self.placed(i, state()))
             else:
                 del self.held[self.due.slot]
             self.due = next(self.events, None)
@@ -104,14 +119,14 @@ def reverse(
     steps: int,
     held: dict[int, tuple[int, Any]],
     advance: Callable[[int, Any], Any],
-    snapshot: Callable[[Any], Any],
+    snapshot: Callable[[Any, int], Any],
     restore: Callable[[Any], Any],
     turn: Callable[[int, Any], None],
 ) -> None:
     """Turns every step, the last one first.
 
     held: the kept states; it is used up.   advance: makes state i + 1 of state i.   snapshot: what is kept of the
-    working state; restore: the way back.
+    working state, which has this index; restore: the way back.
     """
     if isinstance(schedule, adjoint.StoreAll) or (isinstance(schedule, adjoint.Online) and schedule.leaf >= steps):
         first = 0 if isinstance(schedule, adjoint.StoreAll) else schedule.slots
@@ -126,7 +141,7 @@ def carry_out(
     working: Any,
     held: dict[int, tuple[int, Any]],
     advance: Callable[[int, Any], Any],
-    snapshot: Callable[[Any], Any],
+    snapshot: Callable[[Any, int], Any],
     restore: Callable[[Any], Any],
     turn: Callable[[int, Any], None],
 ) -> None:
@@ -144,7 +159,9 @@ def carry_out(
                 for i in range(action.start, action.stop):
                     working = advance(i, working)
             case Store():
-                held[action.slot] = (action.state, snapshot(working))
+                # What was there goes first, so that it takes no room any more.
+                held.pop(action.slot, None)
+                held[action.slot] = (action.state, snapshot(working, action.state))
             case Turn():
                 state, working = working, None
                 turn(action.step, state)

@@ -30,6 +30,7 @@ class Loop:
     length: the number of rows, or None where nothing is stacked.   is_backward: rows go from the last to the first.
     tell: tells the observers of a real step, as tell(i, leaves of the carry it made); None: nobody watches.
     functions: the user's own functions, to be searched for what they close over.
+    is_asking: body takes gradients by its carry (`asking`).
     """
 
     cond: Callable[..., Tensor] | None
@@ -43,6 +44,7 @@ class Loop:
     is_backward: bool = False
     tell: Callable[[int, Sequence[Tensor]], None] | None = None
     functions: tuple[Any, ...] = ()
+    is_asking: bool = False
 
     @property
     def name(self) -> str:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from dynloop.on_torch import engine
+from dynloop.on_torch.asking import asking, is_asking
 from dynloop.on_torch.program import Course, program_of
 from dynloop.on_torch.searching import search
 from dynloop.on_torch.status import nan_of
@@ -45,8 +46,14 @@ class Attempt:
         loop = replace(self.loop, tell=None) if is_trial else self.loop
         program, constants = program_of(loop, self.originals, self.carry, self.xs, self.count, self.outsiders)
         self.outsiders.met.clear()
-        with without_autocast_cache():
-            out = Whole.apply(program, this, *map(resolved, constants), *self.carry, *self.xs)
+        try:
+            with without_autocast_cache():
+                out = Whole.apply(program, this, *map(resolved, constants), *self.carry, *self.xs)
+        except RuntimeError as error:
+            if not is_asking(self.loop, error):
+                raise
+            self.loop = asking(self.loop, told=0)
+            return self.once(is_trial=is_trial)
         return out, this.is_cut
 
 

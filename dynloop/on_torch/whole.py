@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dynloop.on_torch.asking import lacks_graph
 from dynloop.on_torch.engine import alive
 from dynloop.on_torch.joint import joint
 from dynloop.on_torch.lanes import Batch
@@ -81,8 +82,9 @@ def undone_if_tried(run: Course) -> Iterator[None]:
     first = run.surroundings.first
     try:
         yield
-    except Foreign:
-        run.surroundings.set(first)
+    except (Foreign, RuntimeError) as failure:
+        if isinstance(failure, Foreign) or lacks_graph(failure):
+            run.surroundings.set(first)
         raise
     if run.is_trial:
         run.surroundings.set(first)
@@ -135,12 +137,13 @@ class Reversed(torch.autograd.Function):
         program: Program = ctx.program
         tensors, seeds = program.with_seeds([*map(alive, ctx.saved_tensors)])
         moved = program.joined(tensors, [*map(alive, directions)])
-        out = Whole.apply(joint(program), replace(ctx.run), *moved)
+        both_at_once = joint(program, is_taped=True)
+        out = Whole.apply(both_at_once, replace(ctx.run), *moved)
         carry, ys = program.tangents_of(ctx.run, out)
         for_seeds = [x for x in (*carry, *ys) if x is not None]
         nothing = [torch.zeros_like(x) for x in seeds]
         both = program.joint_seeds(nothing, seeds)
-        found = iter(program.primal_inputs(Reversed.apply(joint(program), replace(ctx.run), *moved, *both)))
+        found = iter(program.primal_inputs(Reversed.apply(both_at_once, replace(ctx.run), *moved, *both)))
         return None, None, *[next(found) if m else None for m in program.inputs], *for_seeds
 
     @staticmethod

@@ -164,10 +164,3 @@ def test_numbers_go_to_the_device_of_the_tensors():
     out = dynloop.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * 2), (0, torch.ones(2, device="cuda")))
     assert [str(x.device) for x in out] == ["cuda:0", "cuda:0"]
     assert out[1].tolist() == [8, 8]
-
-
-def test_memory_of_the_host_is_refused():
-    with pytest.raises(dynloop.ArgumentError, match="memory of the host, which loops on JAX alone can use"):
-        dynloop.while_loop(
-            lambda x: x < 10, lambda x: 2 * x, torch.ones(()), checkpoints=[dynloop.Device(2), dynloop.Host(2)]
-        )

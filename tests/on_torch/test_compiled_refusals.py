@@ -20,8 +20,14 @@ def test_what_only_python_can_do_is_refused(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (lambda c: c.to(torch.float32), r"float64\[2\] before a step and float32\[2\] after it: its dtype must not change"),
-        (lambda c: torch.cat([c, c]), r"float64\[2\] before a step and float64\[4\] after it: its shape must not change"),
+        (
+            lambda c: c.to(torch.float32),
+            r"float64\[2\] before a step and float32\[2\] after it: its dtype must not change",
+        ),
+        (
+            lambda c: torch.cat([c, c]),
+            r"float64\[2\] before a step and float64\[4\] after it: its shape must not change",
+        ),
         (lambda c: (c, c), r"init: \*\\n  body returned: \(\*, \*\)"),
     ],
     ids=["dtype", "shape", "structure"],
