@@ -25,8 +25,7 @@ def of_while(x: Tensor, w: Tensor) -> Tensor:
 def of_scan(x: Tensor, w: Tensor) -> Tensor:
     """Rows with a tangent, ys of two dtypes."""
     step = lambda k, row: (torch.sin(w @ k) + row, (k * row, k > 0))
-    out: Any = dynloop.scan(step, x, w * x, checkpoints=CHECKPOINTS)
-    last, (ys, is_positive) = out
+    last, (ys, is_positive), *_ = dynloop.scan(step, x, w * x, checkpoints=CHECKPOINTS)
     return last + (ys * is_positive).sum(0)
 
 
