@@ -25,7 +25,8 @@ def of_while(x: Tensor, w: Tensor) -> Tensor:
 def of_scan(x: Tensor, w: Tensor) -> Tensor:
     """Rows with a tangent, ys of two dtypes."""
     step = lambda k, row: (torch.sin(w @ k) + row, (k * row, k > 0))
-    last, (ys, is_positive), *_ = dynloop.scan(step, x, w * x, checkpoints=CHECKPOINTS)
+    scan: Any = dynloop.scan
+    last, (ys, is_positive) = scan(step, x, w * x, checkpoints=CHECKPOINTS)
     return last + (ys * is_positive).sum(0)
 
 
