@@ -25,8 +25,7 @@ def of_while(x: Tensor, w: Tensor) -> Tensor:
 def of_scan(x: Tensor, w: Tensor) -> Tensor:
     """Rows with a tangent, ys of two dtypes."""
     step = lambda k, row: (torch.sin(w @ k) + row, (k * row, k > 0))
-    scan: Any = dynloop.scan
-    last, (ys, is_positive) = scan(step, x, w * x, checkpoints=CHECKPOINTS)
+    last, (ys, is_positive) = dynloop.scan(step, x, w * x, checkpoints=CHECKPOINTS)
     return last + (ys * is_positive).sum(0)
 
 
@@ -41,8 +40,7 @@ def test_tangents_and_their_gradients_equal_those_of_eager_pytorch(f: Callable[.
     x, w, v = c.start(3), c.weights(3, 3), c.start(3).detach().cos()
 
     def pushed(x: Tensor, w: Tensor) -> Tensor:
-        value, tangent = torch.func.jvp(f, (x, w), (v, 0.3 * w))
-        return torch.cat([value, tangent])
+        return torch.cat(torch.func.jvp(f, (x, w), (v, 0.3 * w)))
 
     found, expected = c.compiled(pushed)(x, w), pushed(x, w)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
