@@ -116,14 +116,13 @@ def set_calling_lowering(primitive: Any, function: Callable[..., Any], refusal: 
     lower = mlir.lower_fun(function, multiple_results=True)
 
     def rule(context: Any, *args: Any, **params: Any) -> Any:
-        if context.module_context.lowering_parameters.for_export:
+        module = context.module_context
+        if module.lowering_parameters.for_export:
             raise refusal("it is exported", **params)
-        try:
-            return lower(context, *args, **params)
-        # Nothing tells beforehand whether a platform, or this machine for another platform, has callbacks: JAX says so
-        # in one of these ways for several platforms, in the other for one.
-        except (NotImplementedError, ValueError) as error:
-            raise refusal(str(error), **params) from error
+        # JAX connects a call of Python to the machine that it lowers for, which has to be this one.
+        if module.get_backend(optional=True) is None:
+            raise refusal(f"it is lowered for {' and '.join(module.platforms)} on another machine", **params)
+        return lower(context, *args, **params)
 
     mlir.register_lowering(primitive, rule)
 

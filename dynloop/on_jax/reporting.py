@@ -23,8 +23,10 @@ from dynloop.checkpoints import Layout
 from dynloop.errors import ArgumentError, DynloopError
 from dynloop.on_jax import internals
 from dynloop.on_jax.derived import joint_loop, joint_masks, swept_loop
+from dynloop.on_jax.flat import Mask, pick
 from dynloop.on_jax.structure import Loop
 from dynloop.on_jax.tiers import Buffers, Way
+from dynloop.on_jax.traced import Traced, with_active
 from dynloop.report import Report, Site
 
 Direction = Literal["forward", "reversed"]
@@ -100,15 +102,33 @@ def site_of(loop: Loop) -> Site:
 
 
 def differentiated(loop: Loop) -> Loop:
-    """The loop as a gradient by everything it reads would store it: of a loop that runs without a gradient."""
+    """The loop as a gradient by everything it reads would store it: of a loop that runs without a gradient.
+
+    What has no derivative keeps nothing, and is told as if all of it were kept.
+    """
     has_tangent = tuple(map(internals.has_tangent, loop.body.inputs))
-    try:
-        masks = joint_masks(loop, has_tangent[: loop.constants], has_tangent[loop.constants :])
-        return swept_loop(joint_loop(loop, masks))
-    except (NotImplementedError, TypeError, ValueError, DynloopError):
-        # What has no derivative keeps nothing either, and is told as if all of it were kept. These are what JAX and its
-        # users raise for that: a primitive without a rule, a callback, a custom rule that refuses.
+    if not has_derivative(loop.body, has_tangent):
         return loop
+    masks = joint_masks(loop, has_tangent[: loop.constants], has_tangent[loop.constants :])
+    return swept_loop(joint_loop(loop, masks))
+
+
+def has_derivative(body: Traced, mask: Mask) -> bool:
+    """Whether JAX can reverse the body. It has no other way to tell than to do so, by its rules and the user's."""
+
+    def pulled(*args: Any) -> Any:
+        moving = lambda *active: [
+            y for y in with_active(body, mask, args)(*active) if internals.has_tangent(jax.typeof(y))
+        ]
+        out, pull = jax.vjp(moving, *pick(args, mask))
+        return pull(out)
+
+    try:
+        Traced(pulled, body.inputs)
+    # A primitive without a rule, a callback, a custom rule that refuses; nothing of our own planning runs in here.
+    except (NotImplementedError, TypeError, ValueError, DynloopError):
+        return False
+    return True
 
 
 def explain(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Report:

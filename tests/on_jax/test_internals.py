@@ -115,10 +115,9 @@ def test_set_calling_lowering_refuses_what_is_exported(calling: Any):
 
 
 @pytest.mark.parametrize("platforms", [("cuda",), ("cpu", "cuda")], ids=["another", "several"])
-def test_set_calling_lowering_refuses_other_machines_with_jaxs_reason(calling: Any, platforms: tuple[str, ...]):
-    with pytest.raises(KeyError, match="platform") as refused:
+def test_set_calling_lowering_refuses_other_machines(calling: Any, platforms: tuple[str, ...]):
+    with pytest.raises(KeyError, match=f"it is lowered for {' and '.join(platforms)} on another machine"):
         calling.trace(X).lower(lowering_platforms=platforms)
-    assert str(refused.value.__cause__) in str(refused.value)
 
 
 def test_set_jvp_is_found_by_jvp(primitive: Any, calls: list[str]):
