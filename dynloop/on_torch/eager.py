@@ -16,6 +16,7 @@ from dynloop.errors import ArgumentError
 from dynloop.on_torch import engine, schedules, transformed, unrecorded
 from dynloop.on_torch.asking import asking, is_asking
 from dynloop.on_torch.captured import Captured
+from dynloop.on_torch.leaving import refuse_gradients
 from dynloop.on_torch.node import Node, Past, Versioned
 from dynloop.on_torch.reporting import count_run, is_listening, refuse_transformations
 from dynloop.on_torch.searching import Found, search
@@ -120,6 +121,7 @@ def remembered(loop: Loop, init: Tensors, xs: Tensors, walk: Walk) -> Outcome:
     inputs = (*init, *xs, *captured.tensors)
     outputs = apart((*carry, *ys), inputs)
     if any(x.requires_grad for x in inputs):
+        refuse_gradients(loop.name, found.containers)
         held = keeper.held if keeper is not None else {}
         closed_over = after_run(found, captured, surroundings, before)
         last = last_of(outputs[: len(init)])

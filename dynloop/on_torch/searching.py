@@ -1,10 +1,11 @@
 """What the user's functions close over, found without running them.
 
 A search looks at the cells of a function, at its default arguments and at the globals that its code names, functions
-inside of it included; at the function and the arguments of a `functools.partial`; at the object of a bound method; at
-the parameters, buffers and attributes of modules and of the modules in them; into tuples, lists, sets and dicts; and at
-the attributes of any other object that is reached in these ways, `DEPTH` attributes deep. It also tells the places that
-held all this (`places`). Tensors that a function gets hold of otherwise are found when a step reads them (`captured`).
+inside of it included; at the function and the arguments of a `functools.partial`; at the object of a bound method,
+`log.append` included; at the parameters, buffers and attributes of modules and of the modules in them; into tuples,
+lists, sets and dicts; and at the attributes of any other object that is reached in these ways, `DEPTH` attributes deep.
+It also tells the places that held all this (`places`), and the lists and dicts that steps may add to (`leaving`).
+Tensors that a function gets hold of otherwise are found when a step reads them (`captured`).
 """
 
 import dis
@@ -18,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dynloop.on_torch.leaving import Container
 from dynloop.on_torch.places import Place
 
 # Of what may be changed by a step: a tensor of no more entries is copied before the first step, to be set back.
@@ -34,12 +36,14 @@ class Found:
     """tensors: with their names, each once.   is_moving: of those, the buffers of modules in training, by id.
 
     generators: of random numbers.   places: where the functions find what they read.
+    containers: lists and dicts with their names, and how many entries each has.
     """
 
     tensors: list[tuple[str, Tensor]] = field(default_factory=list)
     is_moving: set[int] = field(default_factory=set)
     generators: list[torch.Generator] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)
+    containers: list[Container] = field(default_factory=list)
 
     @property
     def learnt(self) -> list[Tensor]:
@@ -106,7 +110,17 @@ def _parts_of_modules(found: Found, seen: set[int], name: str, module: nn.Module
 
 def _has_attributes(value: Any) -> bool:
     """Whether it is none of the kinds that have parts of their own."""
-    kinds = types.FunctionType | types.MethodType | functools.partial | dict | tuple | list | set | frozenset
+    kinds = (
+        types.FunctionType
+        | types.MethodType
+        | types.BuiltinMethodType
+        | functools.partial
+        | dict
+        | tuple
+        | list
+        | set
+        | frozenset
+    )
     return not isinstance(value, kinds)
 
 
@@ -118,15 +132,20 @@ def _parts(found: Found, name: str, value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, types.MethodType):
         yield _self_name(value), value.__self__
         yield name, value.__func__
+    elif isinstance(value, types.BuiltinMethodType):
+        # Such as `log.append`; the owner of a builtin function is its module, which is not looked into.
+        yield name, value.__self__
     elif isinstance(value, functools.partial):
         yield name, value.func
         yield from ((f"argument {at}", x) for at, x in enumerate(value.args))
         yield from value.keywords.items()
     elif isinstance(value, dict):
+        found.containers.append(Container(name, value, len(value)))
         found.places += [Place(f"{name}[{key!r}]", value, key) for key in value]
         yield from ((f"{name}[{key!r}]", x) for key, x in value.items())
     elif isinstance(value, tuple | list | set | frozenset):
         if isinstance(value, list):
+            found.containers.append(Container(name, value, len(value)))
             found.places += [Place(f"{name}[{at}]", value, at) for at in range(len(value))]
         yield from ((f"{name}[{at}]", x) for at, x in enumerate(value))
     elif package_of(type(value)) not in FOREIGN | OURS:
